@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,18 @@ def test_a_stage_of_several_loops_is_shared_out_among_them(lines: list[str]) -> 
                 advance()
                 advance()
     assert sorted(set(shares(lines))) == [0, 25, 50, 75, 100]
+
+
+def test_what_is_left_is_at_least_what_the_running_loop_needs(lines: list[str], monkeypatch: Any) -> None:
+    """A stage that takes longer than its share says so at once."""
+    now = iter(range(10_000))
+    monkeypatch.setattr(module._work, "get_time", lambda: float(next(now)))
+    with job({"quick": 0.9, "slow": 0.1}):
+        with stage("quick", "stage 1"):
+            pass
+        with stage("slow", "stage 2"), progress("steps", 1_000) as advance:
+            advance()
+    assert re.search(r"about (\d+ h )?\d+ min left: steps, 1 of 1,000", lines[-1])
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.integers(1, 3), st.lists(st.integers(1, 4), max_size=5)), min_size=1))

@@ -60,7 +60,7 @@ def test_inspect_says_which_histories_are_too_long_to_be_told_whole(tmp_path):
     frame = pl.DataFrame({"who": ["a"] * 600 + ["b"] * 20, "day": [*range(600), *range(20)], "x": [1.5, 2.5] * 310})
     frame.write_csv(tmp_path / "t.csv")
     (remark,) = tefm("inspect", tmp_path / "t.csv", "--entity", "who", "--time", "day", "--json").json["remarks"]
-    assert remark.startswith("1 of 2 sequences have more than 341 records: their oldest records are told")
+    assert remark.startswith("1 of 2 sequences have more than 341 records: their oldest records are shortened")
 
 
 def test_tokenize_is_task_aware_with_a_label_and_unsupervised_on_demand(folder, tokenized, tmp_path):
@@ -189,7 +189,7 @@ def test_who_interrupts_a_command_is_told_how_to_resume_it(folder, tokenized, tm
     arguments = ("tokenize", folder / "table.csv", "--schema", schema, "--out", tmp_path / "tok", *TINY)
     finished = process("-c", INTERRUPTED, *arguments)
     assert finished.returncode == 130 and "Traceback" not in finished.stderr, finished.stderr
-    assert "give the same command again to resume" in finished.stderr
+    assert "run the same command again to resume" in finished.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["tok.checkpoint"]
     again = tefm(*arguments, "--json")
     assert f"resuming from {tmp_path / 'tok.checkpoint'}" in again.stderr

@@ -22,7 +22,7 @@ STAGES = {
     "alignment skipped": 2,
     "fine-tuning": 3,
     "learning to explain": 4,
-    "learning the masks of the paper": 4,
+    "learning the paper's masks": 4,
 }
 
 
@@ -252,7 +252,7 @@ def test_as_many_cards_as_the_limit(folder, fitted):
     for limit, cards in (((), 3), (("--limit", "1"), 1)):
         finished = explain(folder, *few, *limit)
         assert len(re.findall(r"patient_id p\d: ", finished.stdout)) == cards
-        assert finished.stderr.startswith("4 explained: ")
+        assert finished.stderr.startswith(f"{cards} explained: ") and "--limit N shows more" in finished.stderr
 
 
 @pytest.fixture(scope="module")

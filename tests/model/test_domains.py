@@ -187,7 +187,7 @@ def test_commands_find_the_domain(task_files: dict[str, Path], tmp_path: Path) -
     tefm("extend", folder, task_files["visits"], "--device", "cpu", "--no-compare")
     assert "p(late)" in tefm("predict", folder, tables["visits"], "--json").json[0]
     assert tefm("predict", folder, tables["stays"], "--json").json == stays_before
-    assert "has a domain of this name" in refused("extend", folder, task_files["visits"], "--device", "cpu")
+    assert "already has a domain with this name" in refused("extend", folder, task_files["visits"], "--device", "cpu")
 
 
 @pytest.mark.all
@@ -195,7 +195,7 @@ def test_a_model_of_one_task_becomes_one_with_domains(task_files: dict[str, Path
     tables = {name: path.with_suffix(".csv") for name, path in task_files.items()}
     alone = tmp_path / "alone"
     tefm("fit", task_files["flows"], "--out", alone, "--device", "cpu", "--no-compare")
-    assert "single domain" in refused("predict", alone, tables["flows"], "--domain", "flows")
+    assert "single, unnamed domain" in refused("predict", alone, tables["flows"], "--domain", "flows")
     before = tefm("predict", alone, tables["flows"], "--json").json
     tefm("extend", alone, task_files["visits"], "--out", tmp_path / "two", "--device", "cpu", "--no-compare")
     assert list(Domains.load(tmp_path / "two", device="cpu")) == ["flows", "visits"]

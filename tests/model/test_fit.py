@@ -83,7 +83,7 @@ def test_fields_that_give_the_label_away_are_named_before_training(caplog: pytes
 
 def test_rare_classes_are_named() -> None:
     assert rare(("a", "b", "c"), labelled(*"a" * 30, *"b" * 3)) == [
-        "too few test sequences to say anything about: b (3), c (0)"
+        "too few test sequences for reliable figures: b (3), c (0)"
     ]
     assert rare(("a", "b"), labelled(*"a" * 30, *"b" * 20)) == []
 
@@ -99,7 +99,7 @@ def test_a_balance_that_leaves_next_to_nothing_says_so() -> None:
     flows = labelled(*"a" * 500, *"b" * 60, "c", None)
     balanced, whole = ModelConfig(balance="train"), ModelConfig(balance="none")
     (remark,) = thinned(balanced, flows)
-    assert "the rarest has (c, 1): 3 of 561 training sequences are used" in remark
+    assert "the rarest (c, 1): 3 of 561 training sequences are used" in remark
     assert thinned(balanced, flows.select(range(560))) == []
     assert thinned(whole, flows) == []
 

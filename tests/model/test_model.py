@@ -112,11 +112,11 @@ def test_a_tokenizer_that_encodes_the_label_is_refused(fitted: TEFM, tmp_path: P
 
 def test_a_label_that_is_also_a_field_is_refused(backbones: dict[str, Path], explained: Explained) -> None:
     copied = STAYS.model_copy(update={"label": "ward"})  # pydantic checks nothing here
-    explained(SchemaError, lambda: quick(backbones["llama"], copied).fit(TRAINING), "'ward'", "claimed twice")
+    explained(SchemaError, lambda: quick(backbones["llama"], copied).fit(TRAINING), "'ward'", "used twice")
     table = TRAINING.rename({"ward": "label"})  # the column that y is put into
     schema = Schema.from_yaml("{entity: patient, time: day, fields: {age: number, label: category}}")
     fit = quick(backbones["llama"], schema).fit
-    explained(SchemaError, lambda: fit(table, TRAINING["died"].to_list()), "'label'", "claimed twice")
+    explained(SchemaError, lambda: fit(table, TRAINING["died"].to_list()), "'label'", "used twice")
 
 
 def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> None:
@@ -408,7 +408,7 @@ def test_a_threshold_decides_between_two_classes(fitted: TEFM, explained: Explai
 
 def test_tables_that_cannot_be_judged(fitted: TEFM, explained: Explained) -> None:
     lost = HELD_OUT.with_columns(died=pl.lit("lost"))
-    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "knows no class", "'lost'", "no, yes")
+    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "knows none of the classes", "'lost'", "no, yes")
     explained(
         InputError, lambda: figures_of(fitted, HELD_OUT[:-1].vstack(lost[-1:])), "'died'", "'lost'", "tefm evaluate"
     )

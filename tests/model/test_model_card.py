@@ -72,7 +72,9 @@ def test_every_fact_is_in_the_card() -> None:
 
 def test_trees_beside_the_language_model_are_named_with_their_share() -> None:
     card = card_with(trees=Of(count=1_200), share=0.3)
-    assert "1,200 boosted trees on the fields answer. The language model has a share of 0.3" in card
+    assert (
+        "1,200 boosted trees on the fields answer together with the language model, which has a weight of 0.3" in card
+    )
     assert "trees" not in card_with()
 
 

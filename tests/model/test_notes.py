@@ -169,7 +169,7 @@ def _without_text(model: TEFM) -> TEFM:
         ("{note: many}", ["'note'", "'many'", "tokens: 64"]),
         ("{note: {token: 64}}", ["'note'", "tokens: 64"]),
         ("{note: }", ["'note'", "text: [note]"]),
-        ("{age: 64}", ["'age'", "claimed twice"]),
+        ("{age: 64}", ["'age'", "used twice"]),
     ],
 )
 def test_a_budget_that_is_none(text: str, parts: list[str], explained: Explained) -> None:

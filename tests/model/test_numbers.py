@@ -156,7 +156,7 @@ def test_a_low_dose_settles_a_short_stay(model: TEFM) -> None:
 def test_above_is_for_numbers(fitted: TEFM, explained: Explained) -> None:
     from conftest import stays
 
-    explained(SettingsError, lambda: fitted.explain(stays(3), above=3), "`above` is for a label that is a number")
+    explained(SettingsError, lambda: fitted.explain(stays(3), above=3), "`above` needs a label that is a number")
 
 
 def test_the_report_says_what_it_shows(folder: Path, model: TEFM) -> None:
@@ -213,11 +213,11 @@ def test_labels_that_are_no_number_are_refused(
 def test_what_is_for_classes_is_refused(
     backbones: dict[str, Path], folder: Path, tmp_path: Path, explained: Explained
 ) -> None:
-    explained(SettingsError, lambda: fit_of(backbones, planted(40), balance="train"), "`balance` is for classes")
-    explained(SettingsError, lambda: fit_of(backbones, planted(40), background="0"), "`background` is for classes")
+    explained(SettingsError, lambda: fit_of(backbones, planted(40), balance="train"), "`balance` needs classes")
+    explained(SettingsError, lambda: fit_of(backbones, planted(40), background="0"), "`background` needs classes")
     shutil.copy(folder / "stays.csv", tmp_path)
     message = refused("evaluate", folder / "model", folder / "stays.csv", "--threshold", "0.3", *CPU)
-    assert "a threshold is for two classes" in message
+    assert "a threshold needs a model with two classes" in message
 
 
 def test_missing_labels_are_left_out(model: TEFM) -> None:
@@ -242,7 +242,7 @@ def test_a_label_as_a_mapping_goes_through_yaml(explained: Explained) -> None:
     classes = Task.from_yaml("{table: stays.csv, label: {column: days, kind: category}}")
     assert classes.schema_for(planted(50)).number is None
     wrong = "{label: {column: days, kind: ordinal}, fields: {dose: number}}"
-    explained(Exception, lambda: Schema.from_yaml(wrong), "is not a column and a kind")  # type: ignore[arg-type]
+    explained(Exception, lambda: Schema.from_yaml(wrong), "not a valid label")  # type: ignore[arg-type]
 
 
 def test_a_small_table_has_fewer_buckets_and_promises_no_coverage() -> None:

@@ -86,13 +86,13 @@ def test_columns_that_the_task_ignores_are_no_fields(folder: Path, schema: str, 
     misspelled = task(folder, f"{{table: stays.csv, {schema}entity: patient, label: died, ignore: [agee]}}")
     explained(InputError, lambda: misspelled.schema_for(misspelled.table), "stays.csv", "agee", "'age'")
     label = task(folder, f"{{table: stays.csv, {schema}entity: patient, label: died, ignore: [died]}}")
-    explained(SchemaError, lambda: label.schema_for(label.table), "'died' is claimed twice", "label", "ignore")
+    explained(SchemaError, lambda: label.schema_for(label.table), "'died' is used twice", "label", "ignore")
 
 
 @pytest.mark.parametrize("given", ["schema.yaml", "{fields: {age: number, ward: category}}"])
 def test_a_label_among_the_fields_is_refused(folder: Path, given: str, explained: Explained) -> None:
     loaded = task(folder, f"{{table: stays.csv, schema: {given}, label: ward}}")
-    explained(SchemaError, lambda: loaded.schema_for(loaded.table), "'ward' is claimed twice", "label")
+    explained(SchemaError, lambda: loaded.schema_for(loaded.table), "'ward' is used twice", "label")
 
 
 def test_settings_of_the_model_stand_beside_those_of_the_task(folder: Path) -> None:
@@ -165,7 +165,7 @@ def test_values_that_cannot_be(folder: Path) -> None:
 
 
 def test_no_file(tmp_path: Path, explained: Explained) -> None:
-    explained(SettingsError, lambda: Task.load(tmp_path / "task.yaml"), tmp_path / "task.yaml", "no task file")
+    explained(SettingsError, lambda: Task.load(tmp_path / "task.yaml"), tmp_path / "task.yaml", "no such task file")
 
 
 def test_no_schema_file(folder: Path, explained: Explained) -> None:

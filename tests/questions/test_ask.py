@@ -252,9 +252,9 @@ def test_questions_that_are_none(text: str, words: str, model: TEFM, explained: 
 
 def test_a_model_of_a_label_alone_is_not_asked(fitted: TEFM, explained: Explained) -> None:
     table = stays(5)
-    explained(NotFittedError, lambda: fitted.ask(table, "Died?"), "no questions", "questions:")
-    explained(NotFittedError, lambda: fitted.explain(table, question="Died?"), "no questions")
-    explained(NotFittedError, lambda: fitted.questions_, "no questions")
+    explained(NotFittedError, lambda: fitted.ask(table, "Died?"), "does not answer questions", "questions:")
+    explained(NotFittedError, lambda: fitted.explain(table, question="Died?"), "does not answer questions")
+    explained(NotFittedError, lambda: fitted.questions_, "does not answer questions")
 
 
 def test_one_record_per_sequence_has_no_next(backbones: dict[str, Path], explained: Explained) -> None:
@@ -285,7 +285,7 @@ def test_without_a_gpu_the_fields_answer(
         untuned = asked_model(backbones["llama"], **settings).fit(circling(400))
     for said in (
         "no fine-tuning (`pairs: 0` under `questions:`)",
-        "`beside: trees` is for the label, and there is none",
+        "`beside: trees` has no effect without a label",
     ):
         assert any(said in line for line in caplog.messages), said
     book = untuned.fitted.book

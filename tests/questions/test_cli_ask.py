@@ -29,6 +29,8 @@ def test_answers_come_with_what_they_are_worth(saved: tuple[Path, Path]) -> None
     assert "2 answers" in done.stdout
     assert "Trained question: AUROC" in done.stdout or "Trained question: AUROC not known" in done.stdout
     assert "“Will it rain?” New question" in done.stdout
+    alone = run("ask", model, table, QUESTION).stdout
+    assert "question is" in done.stdout and "question is" not in alone, "what all answers have in common is said once"
     body = run("ask", model, table, QUESTION, "--json").json
     assert len(body["answers"]) == 6
     assert set(body["answers"][0]) >= {"patient", "question", "p(yes)", "known", "auroc", "remark"}
@@ -68,7 +70,7 @@ def test_an_answer_is_explained(saved: tuple[Path, Path]) -> None:
         (["TABLE"], "needs a table and a question"),
         (["TABLE", " "], "the question is empty"),
         (["TABLE", QUESTION, "--out", "answers.txt"], "CSV or Parquet"),
-        (["TABLE", QUESTION, "--entity", "nobody"], "there is no such patient"),
+        (["TABLE", QUESTION, "--entity", "nobody"], "no such patient"),
     ],
 )
 def test_refused(arguments: list[str], words: str, saved: tuple[Path, Path]) -> None:
@@ -94,9 +96,11 @@ def test_a_fit_without_a_label_learns_what_comes_next(backbones: dict[str, Path]
     }
     (tmp_path / "task.yaml").write_text(json.dumps(task))
     fitted = run("fit", tmp_path / "task.yaml", "--out", tmp_path / "model")
-    assert "there is no label: the model learns what comes next in every field" in fitted.stdout
+    assert "no label: the model learns to predict the next value of every field" in fitted.stdout
     listed = run("ask", tmp_path / "model", "--list")
     assert "Next stay: statin?" in listed.stdout
+    predicted = " ".join(run("predict", tmp_path / "model", tmp_path / "stays.csv").stdout.split())
+    assert "Predicted: yes to “Next stay: " in predicted, "which question is answered"
     taught = ("--question", "Did the patient die?", "--answer", "died")
     stays(60, seed=5).write_csv(tmp_path / "labelled.csv")
     run("teach", tmp_path / "model", tmp_path / "labelled.csv", *taught)

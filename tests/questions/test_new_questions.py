@@ -86,7 +86,7 @@ def test_where_nothing_is_known_of_new_questions_there_is_no_guess() -> None:
     known = Entry(question=WordQuestion(text="heart failure?", kind="column"), trained=True)
     book = Book(entries=(known,), prompt=Prompt())
     assert book.is_guess("asdf qwer") and not book.is_guess("Heart failure")
-    assert "not known" in book.worth("asdf qwer") and "“heart failure?”" in book.worth("asdf qwer")
+    assert "unknown" in book.worth("asdf qwer") and "“heart failure?”" in book.worth("asdf qwer")
     measured = book.model_copy(update={"new": Figure(auroc=0.6)})
     assert not measured.is_guess("asdf qwer") and "“heart failure?”" in measured.worth("asdf qwer")
 

@@ -19,14 +19,14 @@ from tefm.questions.config import QuestionsConfig, seconds_of
         ({}, ("one of `column`, `next` and `within`",)),
         ({"next": "ward", "column": "tired"}, ("one of `column`, `next` and `within`",)),
         ({"next": "ward", "event": "signs"}, ("`event` needs a time", "within: 30 days")),
-        ({"next": "weight", "below": 2}, ("no setting 'below'", "`above`")),
+        ({"next": "weight", "below": 2}, ("the setting 'below' was removed", "`above`")),
         ({"next": "*", "above": 1}, ("every field", "leave `above`")),
         ({"next": "*", "values": ["heart"]}, ("every field", "a list of values")),
         ({"column": "tired", "above": 1}, ("for a number of the next record",)),
         ({"next": "ward", "values": 0}, ("at least one value",)),
         ({"within": "soon"}, ("'soon' is not a time", "30 days")),
         ({"next": "ward", "ask": "{ward}?"}, ("unknown placeholder", "{value}")),
-        ({"next": "ward", "template": "B?"}, ("no setting 'template'", "`ask`")),
+        ({"next": "ward", "template": "B?"}, ("the setting 'template' was removed", "`ask`")),
     ],
 )
 def test_an_entry_that_cannot_be_asked(entry: dict[str, Any], parts: tuple[str, ...], explained: Explained) -> None:

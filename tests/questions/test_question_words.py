@@ -43,6 +43,8 @@ def test_every_field_of_the_next_record() -> None:
     config = QuestionsConfig.of([{"next": "*"}])
     again = {question.source: question.again for question in catalogue(config, VECTORISER, SCHEMA, FRAME)}
     assert again == {"ward": True, "signs": False, "weight": False}
+    stays = SCHEMA.model_copy(update={"static": ("ward",)})  # what never changes is no question
+    assert {question.source for question in catalogue(config, VECTORISER, stays, FRAME)} == {"signs", "weight"}
 
 
 def test_of_two_values_one_is_asked_about_and_two_sets_name_themselves() -> None:

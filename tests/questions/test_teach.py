@@ -83,7 +83,7 @@ def test_all_wards_are_learned_and_one_of_them_is_next(model: TEFM) -> None:
     answers = model.ask(labelled(6, 9), wards["question"].to_list())
     assert answers.group_by("patient").agg(pl.col("p(yes)").sum())["p(yes)"].to_numpy() == pytest.approx(1, abs=0.05)
     new = model.ask(labelled(6, 9), "asdf qwer")
-    assert new["p(yes)"].null_count() == new.height and "not known" in new["remark"][0]
+    assert new["p(yes)"].null_count() == new.height and "unknown" in new["remark"][0]
     assert model.ask(labelled(6, 9), "asdf qwer", anyway=True)["p(yes)"].is_between(0, 1).all()
 
 

@@ -126,7 +126,7 @@ def test_a_wrong_value_is_named(client: TestClient) -> None:
         ('{"rows": [1]}', "rows.0"),
         ('{"rows": [{"age": {"a": 1}}]}', "rows.0.age"),
         ('{"rows": [{}]}', "no columns"),
-        ('{"rows": [{"patient": "a"}], "code": true}', "no setting 'code'"),
+        ('{"rows": [{"patient": "a"}], "code": true}', "unknown setting 'code'"),
         ('{"rows": "x", "absent": "perhaps"}', "absent"),
         ("[" * 100_000, "not valid JSON"),
         ('{"rows": [{"patient": "\\ud800"}]}', "not valid JSON"),

@@ -86,5 +86,5 @@ def test_a_model_without_questions(fitted: TEFM) -> None:
     with client_of(fitted) as client:
         reply = client.post("/v1/ask", json={"rows": rows_of(1), "question": QUESTION})
         info = client.get("/v1/models").json()["data"][0]
-    assert reply.status_code == 422 and "answers no questions" in reply.json()["error"]["message"]
+    assert reply.status_code == 422 and "does not answer questions" in reply.json()["error"]["message"]
     assert info["questions"] == []

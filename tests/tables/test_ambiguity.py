@@ -37,6 +37,13 @@ def test_without_an_entity_every_record_is_a_sequence_and_nothing_is_open() -> N
     assert ambiguities(rows, SCHEMA.model_copy(update={"entity": None})) == []
 
 
+@pytest.mark.parametrize("entity", ["who", None])
+def test_labels_in_several_spellings_are_listed(entity: str | None) -> None:
+    rows = table(("a", 1, "Ja"), ("b", 1, "ja "), ("c", 1, "Nein"))
+    (remark,) = ambiguities(rows, SCHEMA.model_copy(update={"entity": entity}))
+    assert remark.startswith("labels ('ill') that differ only in case or blanks are different classes: 'Ja', 'ja'")
+
+
 def test_without_a_time_column_the_order_is_the_files_and_there_are_no_ties() -> None:
     rows = table(("a", 1, "yes"), ("a", 1, "no"), ("b", 1, "no"))
     (remark,) = ambiguities(rows, SCHEMA.model_copy(update={"time": None}))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tefm.tables.mappers import NumberMapper
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.serialise import serialise
@@ -44,6 +45,17 @@ def test_a_fit_adds_gaps_in_a_readable_unit_and_the_calendar_of_dates() -> None:
     assert records.frame["since_previous"].to_list() == [None, 3, 27, 186, None, 5]
     assert records.frame["since_first"].to_list() == [None, 3, 30, 216, None, 5]
     assert records.frame["hour"].to_list() == [22, 1, 4, 22, 3, 8]
+
+
+def test_each_gap_has_its_own_unit_and_no_digits_of_the_arithmetic() -> None:
+    events = visits({"a": [0, 0.001, 18.1475, 18.148, 18.149], "b": [5, 5.001, 40.3], "c": [6, 6.002]})
+    records = timed(events)
+    assert fields(records)["since_previous"][1] == "seconds" and fields(records)["since_first"][1] == "hours"
+    since = records.vectoriser().mappers[2]
+    assert isinstance(since, NumberMapper) and since.field == "since_first"
+    words = [since.in_words(value) for value in range(1, len(since.middle) + 1)]
+    assert not any("<" in word or ">" in word or "e+" in word for word in words), words
+    assert records.vectoriser().mappers[1].in_words(5) == "127076 seconds"
 
 
 def test_rows_may_come_in_any_order() -> None:

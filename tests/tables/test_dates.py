@@ -90,9 +90,14 @@ def test_a_table_without_the_date_is_refused_unless_it_may_be_absent(explained: 
     assert completed(table, VISITS, absent=True).frame()["born"].null_count() == 3
 
 
+def test_dates_with_points_have_the_day_first() -> None:
+    as_text = [day.strftime("%d.%m.%Y") if day else None for day in FRAME["born"].cast(pl.String).str.to_date()]
+    assert parts(FRAME.with_columns(born=pl.Series(as_text))) == parts(FRAME)
+
+
 def test_what_is_no_date_is_refused(explained: Explained) -> None:
-    odd = FRAME.with_columns(born=pl.Series(["1.3.2024", None, None]))
-    error = explained(InputError, lambda: parts(odd), "'1.3.2024'", "neither a number nor an ISO date")
+    odd = FRAME.with_columns(born=pl.Series(["3/1/2024", None, None]))
+    error = explained(InputError, lambda: parts(odd), "'3/1/2024'", "neither a number nor a date")
     assert "`time:`" not in error.remedy
-    explained(InputError, lambda: parts(FRAME.with_columns(born=pl.Series([5, 6, 7]))), "numbers and no dates")
+    explained(InputError, lambda: parts(FRAME.with_columns(born=pl.Series([5, 6, 7]))), "numbers, not dates")
     explained(SchemaError, lambda: Schema.from_yaml("{fields: {x: {kind: number, part: days}}}"), "kind: date")

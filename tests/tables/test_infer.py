@@ -115,7 +115,9 @@ IGNORED: dict[str, tuple[str, Any, str]] = {
     "dates": ("x", [dt.date(2024, 1, 1) + dt.timedelta(days=i % 9) for i in range(ROWS)], "--time"),
     "times": ("x", [dt.datetime(2024, 1, 1) + dt.timedelta(hours=i % 9) for i in range(ROWS)], "--time"),
     "dates as text": ("x", repeated("2024-01-31", "2024-02-01", None), "--time"),
-    "dates with the day first": ("x", repeated("31/01/2024", "1.2.2024", "-"), "--time"),
+    "dates with the day first": ("x", repeated("31.01.2024", "1.2.2024", "-"), "--time"),
+    "dates in doubt": ("x", repeated("31/01/2024", "1.2.2024", "-"), "write them like 2024-01-31"),
+    "decimal commas": ("x", [f"{row},{row % 7}" for row in range(ROWS)], "decimal comma, such as '0,0'"),
     "times as text": ("x", repeated("2024-01-31T08:30", "2024-02-01 09:00:00"), "--time"),
     "free text": ("x", [NOTE.format(i) for i in range(ROWS)], "`text:`"),
     "lists of lists": ("x", repeated([["a"]], [["b"], []]), "nested lists"),
@@ -152,7 +154,7 @@ def drawn(values: int, seed: int = 0) -> np.ndarray:
     return 10 + np.random.default_rng(seed).integers(0, values, LONG)
 
 
-IDENTIFIERS = ("Clothing ID", "item_id", "productId", "order number", "order.no", "store-nbr", "KEY")
+IDENTIFIERS = ("Clothing ID", "item_id", "productId", "order number", "order.no", "store-nbr", "Kunden-Nr", "KEY")
 MEASUREMENTS = ("age", "bytes", "count", "number_outpatient", "paid", "grid", "Valid", "casino")
 
 
@@ -389,6 +391,15 @@ def test_numbers_with_thousands_and_dashes_are_read_as_they_were_taken() -> None
 def test_the_case_of_an_event_log_is_the_entity(name: str) -> None:
     log = pl.DataFrame({name: [f"c{row // 4}" for row in range(40)], "activity": ["call", "visit"] * 20})
     assert infer_schema(log).entity == name
+
+
+def test_an_event_log_as_it_was_exported_needs_no_options() -> None:
+    """The names of XES: the case, its time, and who did it (a number that counts nothing)."""
+    names = ("case:concept:name", "time:timestamp", "org:resource")
+    rows = [(f"c{row // 4}", f"2024-01-{1 + row % 4:02}T08:00:00+01:00", 10_000 + row % 7) for row in range(40)]
+    schema = infer_schema(pl.DataFrame(rows, schema=names, orient="row"))
+    assert (schema.entity, schema.time, schema.field("org:resource").kind) == (*names[:2], "category")
+    assert infer_schema(pl.DataFrame(rows, schema=("id", *names[1:]), orient="row")).time is None
 
 
 def test_an_identifier_that_groups_records_is_shown_the_way() -> None:

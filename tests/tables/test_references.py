@@ -135,7 +135,7 @@ def test_a_value_may_be_a_word_that_often_means_missing(tmp_path: Path) -> None:
     ("rows", "parts"),
     [
         ([{"field": "a", "value": "b", "statement": "c"}], ["needs the columns", "'source'", "add or rename"]),
-        ([GOOD | {"cause": "x"}], ["no such column", "column 'cause'", "leave 'cause' out"]),
+        ([GOOD | {"cause": "x"}], ["unknown column", "column 'cause'", "leave 'cause' out"]),
         ([GOOD | {"weights": "7"}], ["column 'weights'", "did you mean 'weight'?"]),
         ([GOOD, GOOD | {"statement": None}], ["row 2 has no statement", "column 'statement'", "complete the row"]),
         ([GOOD | {"statement": "   "}], ["row 1 has no statement", "column 'statement'"]),

@@ -75,7 +75,7 @@ def test_a_table_by_itself_has_the_field_and_needs_no_column_for_it() -> None:
     ("field", "words"),
     [
         ("again: {kind: category, repeats: wart}", ["'wart'", "did you mean 'ward'?"]),
-        ("again: {kind: category, repeats: age}", ["'age'", "no category"]),
+        ("again: {kind: category, repeats: age}", ["'age'", "not a category"]),
         ("again: {kind: flag, repeats: ward}", ["kind: category, repeats: FIELD"]),
     ],
 )

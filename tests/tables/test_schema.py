@@ -185,9 +185,9 @@ MISTAKES = {
     "a field twice": ("fields:\n  age: number\n  age: category", ["'age' is given twice", "line 3"]),
     "a column of two fields": (
         "fields: {a: {kind: set, columns: [x, y]}, b: {kind: number, columns: [y]}}",
-        ["column 'y' is claimed twice", "field 'a'", "field 'b'"],
+        ["column 'y' is used twice", "field 'a'", "field 'b'"],
     ),
-    "a field that is the label": ("label: died\nfields: {died: flag}", ["column 'died' is claimed twice", "label"]),
+    "a field that is the label": ("label: died\nfields: {died: flag}", ["column 'died' is used twice", "label"]),
     "a set whose key is the label": (
         "label: died\nfields: {labs: {kind: set, side: {table: t.csv, key: died, value: v}}}",
         ["field 'labs'", "label column 'died'"],
@@ -196,8 +196,8 @@ MISTAKES = {
         "label: died\nfields: {died: {kind: set, columns: [a, b]}}",
         ["field 'died'", "label column 'died'"],
     ),
-    "a field that is ignored": ("ignore: [dod]\nfields: {dod: flag}", ["column 'dod' is claimed twice", "ignore"]),
-    "two roles": ("entity: id\ntime: id\nfields: {age: number}", ["column 'id' is claimed twice", "entity", "time"]),
+    "a field that is ignored": ("ignore: [dod]\nfields: {dod: flag}", ["column 'dod' is used twice", "ignore"]),
+    "two roles": ("entity: id\ntime: id\nfields: {age: number}", ["column 'id' is used twice", "entity", "time"]),
     "a role of two columns": ("entity: [a, b]\nfields: {age: number}", ["entity", "string"]),
     "several columns of a number": (
         "fields: {age: {kind: number, columns: [a, b]}}",

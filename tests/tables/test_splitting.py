@@ -100,6 +100,12 @@ class TestLabels:
         with pytest.raises(InputError, match=r"all 3 labels are the same.*\[file t.csv, column 'ill', value 'no'\]"):
             check_label(labelled(["no", "no", None, "no"]).labels, column="ill", file="t.csv")
 
+    def test_labels_that_hardly_repeat(self):
+        once = [f"{number},5" for number in range(60)]
+        with pytest.raises(InputError, match=r"60 classes among 60 sequences(.|\n)*12\.5, not 12,5"):
+            check_label(labelled(once).labels, column="days")
+        assert len(check_label(labelled(2 * once).labels)) == 60
+
     @given(labels.filter(lambda names: len(set(names) - {None}) > 1), st.integers(0, 3))
     def test_balance_is_one_to_one(self, labels, seed):
         sequences = labelled(labels)

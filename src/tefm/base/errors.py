@@ -92,7 +92,7 @@ def extra(name: str, problem: str, *, file: str | Path | None = None) -> Iterato
 
 @contextmanager
 def failing_as(kinds: Kinds, problem: str, *, error: type[TefmError] = InputError, **details: Any) -> Iterator[None]:
-    """What a library raises inside is an error of ours; `{reason}` in the problem is the first line of its message."""
+    """Turn exceptions of a library into an error of ours; `{reason}` is the first line of their message."""
     try:
         yield
     except kinds as failure:

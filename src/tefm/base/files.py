@@ -219,7 +219,7 @@ def held(path: Path) -> Iterator[None]:
                 lock.seek(0)
                 holder = lock.read().strip() or "another process"
                 raise InputError(
-                    f"{holder} is writing here at this moment", file=path, remedy="wait for it, or give another path"
+                    f"{holder} is writing to this path right now", file=path, remedy="wait for it, or give another path"
                 ) from error
             if name.exists() and os.path.samestat(os.fstat(lock.fileno()), name.stat()):
                 break  # otherwise it was removed by the process that held it until now
@@ -317,7 +317,7 @@ def _refuse_unlisted(folder: Path, parts: Collection[str]) -> None:
 
 @contextmanager
 def refusing(folder: Path, what: str) -> Iterator[None]:
-    """Whatever fails while a sealed folder is read is a fault of the folder: libraries raise all kinds of errors."""
+    """Turn whatever fails while a sealed folder is read into an error about the folder."""
     try:
         yield
     except TefmError as error:

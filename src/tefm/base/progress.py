@@ -57,7 +57,7 @@ class Work(Progress):
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is under way."""
+        """Forget all stages and loops."""
         for task in self.tasks:
             self.remove_task(task.id)
         self.whole: Task | None = None
@@ -100,10 +100,14 @@ class Work(Progress):
 
     @property
     def text(self) -> str:
-        """How far it is, in words; what is left takes as long as the pace so far says."""
+        """The progress in words, with the time left at the pace so far."""
         done, left = self.done, ""
         if done and self.whole is not None:
-            left = f", about {duration((self.whole.elapsed or 0.0) * (1 - done) / done)} left"
+            seconds = (self.whole.elapsed or 0.0) * (1 - done) / done
+            for loop in self.loops[:1]:  # its own pace is known, whatever share of the job it was expected to take
+                if loop.total is not None and loop.completed:
+                    seconds = max(seconds, (loop.elapsed or 0.0) * (loop.total / loop.completed - 1))
+            left = f", about {duration(seconds)} left"
         current = self.loops[-1] if self.loops else self.stage
         what = "" if current is None else current.description
         return what if done is None else f"{done:.0%} done{left}: {what}"
@@ -123,12 +127,12 @@ _work = Work()
 
 
 def note(text: str) -> None:
-    """One line about the work."""
+    """Log one line about the work."""
     log.info(stage_name(text, _work.part))
 
 
 def warn(text: str) -> None:
-    """One line about what is odd."""
+    """Log one warning."""
     log.warning(stage_name(text, _work.part))
 
 

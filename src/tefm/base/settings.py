@@ -54,7 +54,7 @@ class Settings(BaseModel):
         for name, (default, instead) in cls.RETIRED.items():
             if settings.get(name, default) != default:
                 raise SettingsError(
-                    f"there is no setting {name!r} any more", file=file, value=settings[name], remedy=instead
+                    f"the setting {name!r} was removed", file=file, value=settings[name], remedy=instead
                 )
         try:
             return cls.model_validate(cls.without_retired(settings) if cls.RETIRED else settings)
@@ -63,13 +63,14 @@ class Settings(BaseModel):
             remedy: str | None
             if details["type"] == "extra_forbidden":
                 known = cls._names_beside(details["loc"])
-                problem, remedy = f"there is no setting {name!r}", did_you_mean(str(details["loc"][-1]), known)
+                problem, remedy = f"unknown setting {name!r}", did_you_mean(str(details["loc"][-1]), known)
             elif details["type"] == "missing":
                 problem, remedy = f"the setting {name!r} is missing", f"write `{details['loc'][-1]}: …`"
-            elif name:
+            elif name and details["type"] != "value_error":
                 problem, remedy = f"not a valid value for the setting {name!r}", details["msg"]
             else:  # a validator in this package puts the remedy after an arrow
                 problem, _, remedy = details["msg"].removeprefix("Value error, ").partition(" → ")
+                problem = f"setting {name!r}: {problem}" if name else problem
             value = details["input"] if isinstance(details["input"], str | int | float) else None
             raise cls.ERROR(problem, file=file, column=column, value=value, remedy=remedy or None) from error
 
@@ -118,7 +119,7 @@ class StageSettings(Settings):
         odd = {name: value for name, value in told.items() if value != cls.RETIRED[name].default}
         if odd and "preset" not in settings:
             remedy = "use it with the version of tefm that fitted it, or fit it again"
-            raise SettingsError(f"there is no setting {min(odd)!r} any more", value=odd[min(odd)], remedy=remedy)
+            raise SettingsError(f"the setting {min(odd)!r} was removed", value=odd[min(odd)], remedy=remedy)
         return kept
 
     @classmethod

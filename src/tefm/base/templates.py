@@ -1,4 +1,4 @@
-"""Pages from templates. A template is called by its room: `explain/cards.html` is in the folder `explain/templates`."""
+"""Pages from templates, which are named after their package: `explain/cards.html` is in `explain/templates`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def main() -> NoReturn:
         sys.exit(f"error: the name is too long: {shortened(repr(error.filename))}")
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            err.print("interrupted; give the same command again to resume `fit` or `tokenize`")
+            err.print("interrupted; run the same command again to resume `fit` or `tokenize`")
         raise
     sys.exit(0)
 
@@ -119,7 +119,8 @@ def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]]
     """Make a function a command. A parameter whose type is a group of options stands for all of them, after its own.
 
     A group is a dataclass of annotated options, or settings of the library with their descriptions. A command that
-    returns `Results` has the option `--json`, and its progress is shown; with `log`, that belongs to its output.
+    returns `Results` has the option `--json`, which it is told if it has a parameter `as_json`, and its progress is
+    shown; with `log`, that belongs to its output.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +130,7 @@ def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]]
             group = parameter.annotation
             if isinstance(group, type) and (is_dataclass(group) or issubclass(group, Settings)):
                 groups[name], options[name] = group, _options_of(group)
-            else:
+            elif name != "as_json":
                 own.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
         has_results = inspected.return_annotation is not None
@@ -141,7 +142,7 @@ def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]]
                 values = {option.name: given.pop(option.name) for option in options[name]}
                 given[name] = group.checked(values) if issubclass(group, Settings) else group(**values)
             with shown(on_stdout=log and not as_json) if has_results else nullcontext():
-                results = function(**given)
+                results = function(**given, **({"as_json": as_json} if "as_json" in inspected.parameters else {}))
             if results is not None:
                 body = results.body() if as_json and callable(results.body) else results.body
                 present(body, results.parts, as_json=as_json)
@@ -186,10 +187,11 @@ QueryOption = Annotated[
     str | None, Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
 ]
 AbsentOption = Annotated[
-    bool, Option("--absent", help="treat fields whose columns are missing as absent, instead of an error")
+    bool, Option("--absent", help="treat missing columns as absent values instead of raising an error")
 ]
 SideOption = Annotated[
-    list[str] | None, Option("--side", help="side table of a field as FIELD=TABLE; a saved model opens none by itself")
+    list[str] | None,
+    Option("--side", help="side table of a field, as FIELD=TABLE (a saved model never opens one by itself)"),
 ]
 DeviceOption = Annotated[str | None, Option(help="cpu or cuda (default: the GPU if there is one)")]
 
@@ -202,7 +204,7 @@ class TableOptions:
     absent: AbsentOption = False
     side: SideOption = None
     domain: Annotated[
-        str | None, Option(help="domain to use, of a model with several; default: found by the columns of the table")
+        str | None, Option(help="domain of a model with several (default: the one whose columns the table has)")
     ] = None
 
     def readable(self, model: Path, table: str, *, labelled: bool = False) -> tuple[Table, str | None]:
@@ -246,18 +248,20 @@ class RayOptions:
     ) -> OnRay | None:
         """The work on a Ray cluster, or None for this machine."""
         if self.engine not in ("local", "ray"):
-            raise TefmError("no such engine", value=self.engine, remedy="--engine local or --engine ray")
+            raise TefmError("unknown engine", value=self.engine, remedy="--engine local or --engine ray")
         if self.engine == "local":
             if self.address is not None or self.workers is not None:
                 option = "--workers" if self.address is None else "--address"
-                raise TefmError(f"{option} is for a Ray cluster", remedy="add --engine ray")
+                raise TefmError(f"{option} applies to a Ray cluster only", remedy="add --engine ray")
             return None
         if query is not None:
             remedy = "write the rows as Parquet first"
-            raise TefmError("the Ray engine reads Parquet files, without --query", remedy=remedy)
+            raise TefmError("the Ray engine reads Parquet files and does not support --query", remedy=remedy)
         if side:
             remedy = "write a column with a list per record into the files"
-            raise TefmError("the Ray engine reads Parquet files, without --side", value=side[0], remedy=remedy)
+            raise TefmError(
+                "the Ray engine reads Parquet files and does not support --side", value=side[0], remedy=remedy
+            )
         from tefm.cluster.engine import Engine
         from tefm.cluster.work import OnRay
 
@@ -265,7 +269,7 @@ class RayOptions:
 
 
 def warn_of_training_data(model: TEFM, table: str) -> None:
-    """Say that a table is the one that the model was fitted on."""
+    """Warn that a table is the one that the model was fitted on."""
     from tefm.tables.readers.databases import shown_location
 
     if model.source_ is not None and model.source_["table"] == shown_location(table):

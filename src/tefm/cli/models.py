@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 ThresholdOption = Annotated[
-    float | None, Option(help="of two classes, predict the positive one from this probability on")
+    float | None, Option(help="predict the positive of two classes from this probability upwards")
 ]
 
 
@@ -50,7 +50,7 @@ def fit(
     unsupervised: Annotated[bool, Option("--unsupervised", help="codes that do not use the label")] = False,
     compare: Annotated[bool, Option(help="fit LightGBM and logistic regression on the same split")] = True,
     quick: Annotated[
-        bool, Option("--quick", help="a first look: a sample and short training (minutes of CPU), no explanations")
+        bool, Option("--quick", help="a first look: short training on a sample (minutes of CPU), no explanations")
     ] = False,
     seed: Annotated[int | None, Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
@@ -138,7 +138,7 @@ def predict(
     decided: dict[str, Any] = {}
     if (job := ray.job(model, table, **vars(options), threshold=threshold)) is not None:
         if each_record:
-            raise TefmError("--each-record is for the local engine", remedy="leave --engine ray out")
+            raise TefmError("--each-record works with the local engine only", remedy="leave out --engine ray")
         batches = job.predict()
     else:
         loaded, opened = options.opened(model, table)
@@ -182,7 +182,7 @@ def report(
     from tefm.show.report_page import report_page
 
     if table is not None and fitted_on is not None:
-        raise TefmError("a report is about one table", value=table, remedy="leave it out, or leave --table out")
+        raise TefmError("a report needs one table, not two", value=table, remedy="leave out this one, or --table")
     check_target(target, "a report is written as HTML", "--out report.html", ".html")
     name = table if fitted_on is None else fitted_on
     opened, domain = None, options.domain
@@ -220,9 +220,9 @@ def ask(
     listed: Annotated[
         bool, Option("--list", help="list the questions that the model was trained on, with their scores")
     ] = False,
-    entity: Annotated[list[str] | None, Option("--entity", help="ask only about this one; repeatable")] = None,
+    entity: Annotated[list[str] | None, Option("--entity", help="ask only about this entity; repeatable")] = None,
     anyway: Annotated[
-        bool, Option("--anyway", help="answer new questions also where it is not known what that is worth")
+        bool, Option("--anyway", help="answer new questions even if the accuracy on new questions is unknown")
     ] = False,
     target: Annotated[Path | None, Option("--out", help="CSV or Parquet file (default: print)")] = None,
 ) -> Results:
@@ -260,7 +260,7 @@ def ask(
         return Results({"worth": worth}, said)
     answers = pl.concat(batches)
     if entity and not answers.height:
-        raise TefmError(f"there is no such {noun} in this table", value=entity[0], remedy="check its name")
+        raise TefmError(f"no such {noun} in this table", value=entity[0], remedy="check its name")
     return Results(lambda: {"answers": answers.to_dicts(), "worth": worth}, [answer_table(answers), *said])
 
 
@@ -272,7 +272,7 @@ def teach(
     answer: Annotated[str, Option(help="column that holds the answer, at the last record of a sequence")],
     options: ModelOptions,
     yes: Annotated[str | None, Option(help="value that means yes (default: detected)")] = None,
-    share: Annotated[float | None, Option(help="share of yes in the population, if the table has another one")] = None,
+    share: Annotated[float | None, Option(help="share of yes in the population, if not the table's")] = None,
     target: Annotated[Path | None, Option("--out", help="folder to write (default: the model itself)")] = None,
 ) -> Results:
     """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""

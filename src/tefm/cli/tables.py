@@ -46,7 +46,7 @@ def inspect(
     table: TableArg,
     options: RoleOptions,
     meds: Annotated[
-        list[str] | None, Option("--meds", help="records of a MEDS folder, as name=value: records=window")
+        list[str] | None, Option("--meds", help="how a MEDS folder becomes records, as name=value, e.g. records=window")
     ] = None,
     schema_out: Annotated[Path | None, Option("--out", help="write the schema here, to edit it")] = None,
 ) -> Results:
@@ -78,11 +78,13 @@ def inspect(
     if schema_out is not None:
         parts.append(f"schema written to {schema_out}; edit it, then:")
         source = opened.name if is_postgresql(table) else table  # never a password
-        if schema.label is None:
+        if schema.label is None and schema.entity is None:
             parts.append(f"tefm tokenize {source} --schema {schema_out} --out tokenizer")
         else:
             parts.append(escape(f"task.yaml:  {{table: {source}, schema: {schema_out}}}"))
             parts.append("tefm fit task.yaml --out model")
+            if schema.label is None:
+                parts.append("without a label (--label), a fit learns to predict the next value of every field")
     return Results(body, parts)
 
 
@@ -205,7 +207,7 @@ def doctor(
     seed: Annotated[int, Option(help="seed of the split that the ceiling is measured on")] = 0,
     device: DeviceOption = None,
 ) -> Results:
-    """Examine codes: fidelity, codebook use, collisions, what they could predict; what to change.
+    """Examine codes: fidelity, codebook use, collisions, how well they could predict, and what to change.
 
     Give it records that the tokenizer was not trained on; on training records the figures are too good.
     """
@@ -259,11 +261,13 @@ def _ambiguities(opened: Any, schema: Any) -> list[str]:
     from tefm.language.shortening import about_long
     from tefm.tables.overview import ambiguities
 
-    if schema.entity is None:
-        return []
     roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None]
+    if not roles:
+        return []
     try:
         frame = opened.frame(roles)
+        if schema.entity is None:
+            return ambiguities(frame, schema, file=opened.name)
         long = about_long(frame[schema.entity].value_counts()["count"].to_numpy(), TokenizerConfig().levels)
         return [*ambiguities(frame, schema, file=opened.name), *([long] if long else [])]
     except TefmError as error:

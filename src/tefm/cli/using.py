@@ -48,9 +48,9 @@ ALARM = 3
 class CardOptions:
     """Which sequences are explained, and where their cards go."""
 
-    entity: Annotated[list[str] | None, which_option("--entity", help="explain only this one; repeatable")] = None
-    limit: Annotated[int, cards_option(help="cards to print, at most")] = 3
-    target: Annotated[Path | None, cards_option("--out", help="HTML page, or JSON lines, with all of them")] = None
+    entity: Annotated[list[str] | None, which_option("--entity", help="explain only this entity; repeatable")] = None
+    limit: Annotated[int, cards_option(help="sequences to explain on the terminal (--json and --out: all)")] = 3
+    target: Annotated[Path | None, cards_option("--out", help="HTML page or JSON lines with all of them")] = None
 
     def check(self) -> None:
         problem, example = "explanations are written as HTML or JSON lines", "--out page.html"
@@ -63,6 +63,8 @@ class CardOptions:
         from tefm.explain.render import cards_page
 
         bodies, remark = [one.to_json() for one in found], f"{len(found):,} explained: {counts}"
+        if self.target is None and len(found) >= self.limit:
+            remark += "; --limit N shows more, --out page.html all of them"
         if self.target is None:
             return Results(bodies, map(shown_as, found[: self.limit]), remark)
         lines = (json.dumps(body, ensure_ascii=False) + "\n" for body in bodies)
@@ -83,33 +85,34 @@ def explain(
         str | None, asked_option("--question", help="explain the answer to a question in words (`tefm ask`)")
     ] = None,
     of_class: Annotated[
-        str | None, asked_option("--class", help="show what speaks for and against this class; default: the answer")
+        str | None, asked_option("--class", help="evidence for and against this class (default: the predicted one)")
     ] = None,
     above: Annotated[
         float | None,
-        asked_option(help="of a label that is a number: explain whether it is above this (default: the median)"),
+        asked_option(help="numeric label: explain why it is above or below this value (default: the median)"),
     ] = None,
     precision: Annotated[
-        float, asked_option(help="share of made-up and of real cases of a rule that must get the same answer")
+        float, asked_option(help="minimum share of a rule's made-up and real cases that must get the same answer")
     ] = 0.9,
-    most: Annotated[int, asked_option(help="conditions of a rule, at most")] = 10,
+    most: Annotated[int, asked_option(help="maximum number of conditions in a rule")] = 10,
     without: Annotated[
-        list[str] | None, asked_option("--without", help="no rule and no effect is about this field; repeatable")
+        list[str] | None, asked_option("--without", help="leave this field out of rules and effects; repeatable")
     ] = None,
     sensitive: Annotated[
         list[str] | None,
-        asked_option("--sensitive", help="mark this field, and tell the answer with other values of it; repeatable"),
+        asked_option("--sensitive", help="mark this field, and show the answer with other values of it; repeatable"),
     ] = None,
     similar: Annotated[
-        int, cards_option(help="show so many training sequences that satisfy the rule and are most like this one")
+        int, cards_option(help="also show the N most similar training sequences that satisfy the rule")
     ] = 0,
     population: Annotated[
         int | None, which_option(help="summarise explanations of N random sequences", metavar="N")
     ] = None,
     references: Annotated[
-        Path | None, cards_option(help="table of field, value, statement, source to cite beside the features")
+        Path | None, cards_option(help="table with columns field, value, statement, source, cited under the conditions")
     ] = None,
     bibliography: Annotated[bool, cards_option("--bibliography", help="list the sources of the references")] = False,
+    as_json: bool = False,
 ) -> Results | None:
     """Explain predictions: a rule that settles the answer, checked on made-up and real cases, and its effect."""
     from tefm.explain.render import explanation_card
@@ -118,18 +121,16 @@ def explain(
 
     cards.check()
     if population is not None and (cards.entity or cards.target is not None or sensitive or similar):
-        remedy = "leave --entity, --out, --sensitive and --similar out"
+        remedy = "leave out --entity, --out, --sensitive and --similar"
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "above": above, "precision": precision, "most": most}
     question["without"] = without
     cited = None if references is None else References.read(references)
     job = ray.job(model, table, **vars(options))
     if job is not None and population is not None:
-        raise TefmError("--population is for the local engine", remedy="leave --engine ray out")
+        raise TefmError("--population works with the local engine only", remedy="leave out --engine ray")
     if question_in_words is not None and (job is not None or population is not None):
-        raise TefmError(
-            "--question explains single answers on this machine", remedy="leave --population and --engine ray out"
-        )
+        raise TefmError("--question cannot be combined with --population or --engine ray", remedy="leave them out")
     if job is not None:
         explanations = job.explain(
             entities=cards.entity, references=cited, sensitive=sensitive, similar=similar, **question
@@ -141,6 +142,7 @@ def explain(
             return Results(asdict(summary), summary_tables(summary))
         asked: dict[str, Any] = {"question": question_in_words, "entities": cards.entity, "references": cited}
         asked |= {"sensitive": sensitive, "similar": similar}
+        asked["limit"] = None if as_json or cards.target is not None else cards.limit  # each takes seconds
         explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
@@ -160,7 +162,7 @@ def rationale(
     of: Annotated[str, Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
     over: Annotated[str, Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
 ) -> Results | None:
-    """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
+    """Masked sufficiency, as in the paper: a few slots that alone lead to the same answer."""
     from tefm.explain.render import card
 
     cards.check()
@@ -182,7 +184,7 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise TefmError("--keep is a share of the slots", value=text, remedy="give 5% or 0.05, above 0 and up to 100%")
+        raise TefmError("--keep must be a share of the slots", value=text, remedy="give 5% or 0.05, up to 100%")
     return share
 
 
@@ -195,11 +197,11 @@ def monitor(
     table: TableArg,
     options: ModelOptions,
     reference: Annotated[
-        str | None, Option(help="table of usual records to compare with (default: the held-out records of the fit)")
+        str | None, Option(help="table of normal records to compare with (default: the records held out by the fit)")
     ] = None,
     by: Annotated[str | None, Option(help="batches by day, week or month (default: one batch)")] = None,
     html: Annotated[Path | None, Option(help="also write one HTML page")] = None,
-    level: Annotated[float, Option(help="false alarms per batch, over all tests together")] = 0.05,
+    level: Annotated[float, Option(help="false alarm rate per batch, over all tests together")] = 0.05,
 ) -> Results:
     """Compare new records with those at fit time: what changed by more than chance.
 
@@ -222,7 +224,7 @@ def monitor(
 def serve(
     models: Annotated[list[str], Argument(help="model folders; NAME=FOLDER serves one under another name")],
     settings: ServeSettings,
-    host: Annotated[str, Option(help="address to listen on; without keys, loopback only")] = "127.0.0.1",
+    host: Annotated[str, Option(help="address to listen on (loopback only, unless there are API keys)")] = "127.0.0.1",
     port: Annotated[int, Option(help="port to listen on; 0 takes a free one", min=0, max=65_535)] = 8_000,
     api_key_file: Annotated[Path | None, Option(help="file with one API key per line")] = None,
     remember: Annotated[bool, Option(help="cache answers to repeated prompts")] = True,
@@ -250,7 +252,7 @@ def demo(
     layers: Annotated[int, Option(help="use only the first N blocks of the language model")] = 4,
     tune_steps: Annotated[int, Option(help="training steps of the language model")] = 160,
     target: Annotated[Path, Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
-    save: Annotated[Path | None, Option(help="also keep the model, in this folder")] = None,
+    save: Annotated[Path | None, Option(help="also save the model in this folder")] = None,
     verbose: Annotated[bool, Option("--verbose", help="also print the tables of every stage")] = False,
 ) -> Results:
     """Predict death from hospital admissions on embedded data, against LightGBM, and explain one prediction."""

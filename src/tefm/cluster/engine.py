@@ -1,8 +1,7 @@
 """Running parts on a Ray cluster: an existing one by its address, or one on this machine that ends with the work.
 
-Results come back in the order of the table. Ray replaces a worker that dies and gives its part to another; a part's
-result counts only when it is complete, so nothing is lost or doubled. What workers return does not depend on which
-parts they had before.
+Results come back in the order of the table. Ray replaces a worker that dies; a part counts only when it is complete, so
+nothing is lost or doubled.
 
 A `Plan` says which rows go to a worker together: parts of a table that no sequence crosses, however many workers.
 
@@ -254,7 +253,7 @@ def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
         raise SettingsError(
             "the Ray engine reads Parquet: a file, a folder or a glob",
             value=str(source),
-            remedy="write the table as Parquet, or leave --engine ray out",
+            remedy="write the table as Parquet, or leave out --engine ray",
         )
     counts = [(str(path.absolute()), rows_in(path)) for path in files]
     return open_table(source), counts
@@ -301,6 +300,6 @@ def _refuse_disorder(table: Table, schema: Schema) -> None:
                 "windows are made in the order of time, and the rows are not in this order",
                 file=table.name,
                 column=schema.time,
-                remedy="sort the files by time, or leave --engine ray out",
+                remedy="sort the files by time, or leave out --engine ray",
             )
         before = times.tail(1)

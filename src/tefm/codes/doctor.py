@@ -2,9 +2,8 @@
 
 `examine` measures a tokenizer on a table, and says in words what is wrong and how to fix it.
 
-`ceiling` says how well anything could predict from the codes: LightGBM with the same untuned settings is fitted on each
-representation of the same records (raw slots, quantised vectors, codes) and scored on the same test rows: only their
-differences matter. A language model cannot recover what is lost from raw slots to codes.
+`ceiling` says how well anything could predict from the codes: the same LightGBM is fitted on raw slots, quantised
+vectors and codes of the same records. A language model cannot recover what is lost from raw slots to codes.
 
 Shapes: N records, D slots, d latent, K levels, F features of one representation, C classes.
 """

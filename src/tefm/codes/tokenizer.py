@@ -266,7 +266,7 @@ def check_targets(source: str | Path, out: Path) -> dict[Path, Path]:
     if not source.is_dir():
         return {path.absolute(): out for path in table_files(source)}
     if out.is_file():
-        raise InputError("the codes of a folder need a folder, not a file", file=out, remedy="give a new folder")
+        raise InputError("the codes of a folder go to a folder, not a file", file=out, remedy="give a new folder")
     if out.resolve() == source.resolve():
         raise InputError("the codes cannot replace the table", file=out, remedy="give another folder")
     return {path.absolute(): out / path.relative_to(source) for path in parquet_files(source)}
@@ -281,7 +281,7 @@ def read_codes(source: str | Path, coder: SlotCoder) -> Codes:
 def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bool, sides: Mapping[str, str]) -> int:
     if out.is_dir():
         remedy = f"try {out / 'codes.parquet'}"
-        raise InputError("the codes of a file need a file, not a folder", file=out, remedy=remedy)
+        raise InputError("the codes of a file go to a file, not a folder", file=out, remedy=remedy)
     table = tokenizer.vectoriser.readable(with_sides(table, tokenizer.schema, sides), absent=absent)
     with progress(f"encoding {table.name}", None) as advance:
         return write_codes(encoded(tokenizer, table), no_codes(tokenizer, table), out, advance)

@@ -4,8 +4,7 @@
 2. Quantised: k-means initialises the codebooks; dead entries are replaced as they appear.
 3. Settle: Lloyd iterations leave no entry unused, and the decoder is fitted to the final codes.
 
-Every random draw depends only on the seed and the step, so a run that is interrupted and resumed
-from its checkpoint ends with the same weights as one that is not.
+Every random draw depends only on the seed and the step, so a resumed run ends with the same weights.
 
 Shapes: N records, D slots, d latent, K levels, Q label targets.
 """

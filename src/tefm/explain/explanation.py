@@ -421,7 +421,7 @@ def _observation(observed: Observed, corroboration: Corroboration | None, them: 
     ratio, low, high = observed.relative_risk
     return (
         f"observed for {_percent(observed.share)} of {observed.having:,} training sequences with {them} and "
-        f"{_percent(observed.other_share)} of the others (relative risk {ratio:.2g}, {low:.2g} to {high:.2g}): "
+        f"{_percent(observed.other_share)} of the others (relative risk {ratio:.3g}, {low:.3g} to {high:.3g}): "
         f"{corroboration}"
     )
 

@@ -1,4 +1,4 @@
-"""`LookAlikes`: what a fitted model needs to explain its answers, learned once and stored with it.
+"""`LookAlikes`: perturbed samples of training sequences, and what else explanations need; stored with the model.
 
 Shapes: S sequences, N records, D slots, Q classes.
 """

@@ -1,8 +1,7 @@
 """Backbones: any causal language model in the Hugging Face format, given by name, folder or hub id.
 
-A domain that was added to a finished one has an `Adapter`: low-rank changes and new rows, apart from the shared
-weights. The language model itself is not touched, so whatever else reads it answers as before, to the bit. A model with
-an adapter holds the same tensors: several domains take the memory of one language model and of their adapters.
+A domain that was added to a finished one has an `Adapter`: low-rank changes and new rows. The shared weights stay as
+they are, so other domains answer as before, to the bit, and all of them share the memory of one language model.
 
 Shapes: T new tokens, H width of the language model, r rank, O and I outputs and inputs of a linear layer.
 """
@@ -285,7 +284,7 @@ class Adapter:
             parent, _, child = name.rpartition(".")
             layer = model.get_submodule(name)
             if not isinstance(layer, nn.Linear) or (len(up_Or), down_rI.shape[1]) != tuple(layer.weight.shape):
-                raise SettingsError("this adapter is that of another language model", value=name, remedy="fit it again")
+                raise SettingsError("this adapter belongs to another language model", value=name, remedy="fit it again")
             setattr(model.get_submodule(parent), child, _LowRank(layer, up_Or.to(base.device), down_rI.to(base.device)))
         embedding: Any = model.get_input_embeddings()
         tokenizer = copy.deepcopy(base.tokenizer)

@@ -78,7 +78,7 @@ class Batch:
 
     @property
     def inputs(self) -> dict[str, Tensor]:
-        """The keyword arguments of the model."""
+        """The keyword arguments of the model's forward pass."""
         return model_inputs(self.ids_BT, self.mask_BT, window=self.window, branch_BT=self.branch_BT)
 
     @property

@@ -1,4 +1,4 @@
-"""What answers: a `Classifier` from codes, and an `Answerer` from slots, with a model of the fields beside it or not.
+"""What answers: a `Classifier` reads codes, an `Answerer` reads slots, with or without a model of the fields.
 
 Neither needs a table.
 

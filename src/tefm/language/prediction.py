@@ -1,7 +1,6 @@
 """Scores prompts: the logits of every answer, batched by length, with the common prefix computed once.
 
 A history with many questions is read once: its keys and values are the prefix that every question about it continues.
-A question answered alone gets the same logits as in a batch, up to rounding.
 
 Shapes: N prompts, Q answers, B prompts of a batch, T tokens, h hidden; H histories, P pairs of a history and a
 question.
@@ -63,7 +62,7 @@ def answer_logits(
 
 @contextmanager
 def reading(backbone: Backbone) -> Iterator[None]:
-    """Nothing is learned inside, and the model computes as on this device it should."""
+    """A block without gradients, in the precision that suits the device."""
     with torch.no_grad(), autocast(backbone.device):
         yield
 

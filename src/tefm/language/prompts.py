@@ -70,7 +70,7 @@ class Prompt(Settings):
             return given
         if given.get("gaps"):
             raise ValueError(
-                "there is no setting `gaps` of the prompt any more"
+                "the setting `gaps` of the prompt was removed"
                 " → leave it out: with `time:` in the schema, the time since the previous record is a field"
             )
         if not given.keys() & AROUND.keys():

@@ -109,7 +109,7 @@ def _check_shapes(path: Path, config: dict[str, Any]) -> None:
         promised = f"{vocabulary!r} tokens of {width!r} numbers, the weights have {list(rows.values())}"
     else:
         return
-    raise ArtefactError(f"the settings promise {promised}", file=path, remedy="save it again")
+    raise ArtefactError(f"settings and weights disagree: {promised}", file=path, remedy="save it again")
 
 
 def _settings(path: Path, largest: int) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """What does not fit into a prompt: texts within their budgets, long histories in few tokens; and texts in tokens.
 
-A tokenizer turns some strings into one token each, wherever they occur: `<|im_end|>`, `<adm_a_3>`. In the text of a
-record these would pass for the end of a turn, or for codes. Here a blank splits them, so that they are read as letters.
+Special tokens in a text (`<|im_end|>`, `<adm_a_3>`) are split by a blank, so that they are read as letters,
+not as the end of a turn or as codes.
 
-Every text keeps its first tokens, up to its budget. Where the texts of a sequence are too long together, the oldest are
-cut first: from the last record backwards, texts are kept until the budget of the sequence is spent.
+Every text keeps its first tokens, up to its budget. If the texts of a sequence are too long, the oldest are cut first.
 
-Beyond a limit of tokens, the oldest records of a history are told by the first level of their codes alone. The last
-records say the most, so they stay whole. An old record becomes its coarsest code, one token; where that is still too
-much, several neighbouring records share one.
+Beyond a limit of tokens, the oldest records of a history are shortened to one token each, their coarsest code; where
+that is still too much, several neighbouring records share one. The last records matter most and stay whole.
 """
 
 from __future__ import annotations
@@ -184,14 +182,14 @@ CODE_TOKENS = 1_024
 
 
 class Condensed(NamedTuple):
-    """How a history is told: one token for every `group` of its `old` records, the others whole."""
+    """How a long history is shortened: one token for every `group` of its `old` records, the others whole."""
 
     old: int
     group: int
 
 
 def condensed(records: int, levels: int, most: int | None) -> Condensed:
-    """How many of the oldest records are told coarsely, so that a history has at most this number of tokens.
+    """How many of the oldest records to shorten, so that a history has at most this number of tokens.
 
     As many records as possible stay whole, and half of the tokens are always theirs.
 
@@ -225,7 +223,7 @@ def _most_frequent(tokens: NDArray[np.int64]) -> int:
 
 
 def about_long(lengths_S: NDArray[np.integer], levels: int, most: int | None = CODE_TOKENS) -> str | None:
-    """What a user should know about histories that are too long to be told whole.
+    """A remark about histories that are too long for the prompt.
 
     >>> about_long(np.array([3, 400]), levels=4)[:52]
     '1 of 2 sequences have more than 256 records: their o'
@@ -234,5 +232,5 @@ def about_long(lengths_S: NDArray[np.integer], levels: int, most: int | None = C
         return None
     return (
         f"{long:,} of {len(lengths_S):,} sequences have more than {most // levels:,} records: their oldest records are "
-        f"told by one token each, or one for several (`code_tokens` in `prompt:`, now {most:,})"
+        f"shortened to one token each, or one for several (`code_tokens` in `prompt:`, now {most:,})"
     )

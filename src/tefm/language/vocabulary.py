@@ -205,7 +205,7 @@ def tokens_of(backbone: Backbone, codes: Sequence[int], sequences: Iterable[Arra
 
 @contextmanager
 def rows_in_use(backbone: Backbone, tokens_R: Ids) -> Iterator[ToLocal]:
-    """Inside, the model has these tokens only, with new ids: 0 for the first of `tokens_R`, 1 for the next, …
+    """Restrict the model to these tokens for the block, with new ids: 0 for the first of `tokens_R`, 1 for the next, …
 
     The given function turns token ids into the new ones. At the end the trained rows are written back into the whole
     vocabulary; rows out of use are what they were before, to the bit. The softmax is over the tokens in use.

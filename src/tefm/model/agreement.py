@@ -1,7 +1,6 @@
 """Whether the parts of a bundle agree: classes, levels, entries, vocabulary, slots, explanations.
 
-The manifest shows that nothing changed since it was written. It does not show who wrote it: a bundle may come from
-anywhere, and one whose parts contradict each other would answer wrongly, or fail in the middle of a table.
+The manifest shows that nothing changed since it was written, not who wrote it: a bundle may come from anywhere.
 
 Shapes: S sequences, N records, D slots, Q classes.
 """

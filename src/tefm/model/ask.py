@@ -1,4 +1,4 @@
-"""A model asked in words: answers with what they are worth, explanations of answers, and the figures of a test.
+"""Questions in words: answers with their accuracy, explanations of answers, and figures of the test part.
 
 Shapes: S sequences, Q questions, N records, D slots.
 """
@@ -56,14 +56,14 @@ TYPES = {
 #: What is said of a sequence where the value of a question is recorded already.
 RECORDED = "recorded before: the question was learned where it is not"
 #: And where nothing is known about new questions.
-GUESS = "no probability: the worth of new questions is not known (`--anyway`)"
+GUESS = "accuracy unknown: no probability without `--anyway`"
 
 
 def book_of(fitted: Fitted) -> Book:
     """The questions of a model; one that was fitted without any cannot be asked."""
     if fitted.book is None:
         raise NotFittedError(
-            "this model answers no questions: it was fitted on a label alone",
+            "this model does not answer questions: it was fitted on a label only",
             remedy="teach it one with `tefm teach`, or add `questions:` to the task file and fit it again",
         )
     return fitted.book

@@ -223,7 +223,7 @@ def domains_of(folder: Path) -> tuple[str, ...] | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # what is wrong with it is said where it is read
     if names is not None and not (names and all(isinstance(name, str) and NAME.fullmatch(name) for name in names)):
-        raise ArtefactError("these are no names of domains", file=folder / MANIFEST, remedy="save it again")
+        raise ArtefactError("the manifest lists invalid domain names", file=folder / MANIFEST, remedy="save it again")
     return names
 
 
@@ -233,7 +233,7 @@ def _place(folder: Path, domain: str | None) -> Path:
     if names is None and domain is None:
         return folder
     if names is None:
-        raise InputError("this model has a single domain, without a name", file=folder, remedy="leave `domain` out")
+        raise InputError("this model has a single, unnamed domain", file=folder, remedy="leave `domain` out")
     if domain is None:
         listed = ", ".join(names)
         raise InputError(f"this model has several domains: {listed}", file=folder, remedy="name one, --domain NAME")
@@ -307,7 +307,7 @@ def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
     body: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     if body["codes"] is None:
         raise ArtefactError(
-            "this model reads text in place of codes, which this version does not",
+            "this model reads text instead of codes, which this version does not support",
             file=folder,
             remedy="fit it again, or load it with the version that made it",
         )
@@ -338,7 +338,7 @@ def load_book(folder: Path, domain: str | None = None) -> Book:
     book = _part(_checked(folder, domain, "model.json", QUESTIONS) / QUESTIONS, Book.load)
     if book is None:
         raise InputError(
-            "this model answers no questions: it was fitted on a label alone",
+            "this model does not answer questions: it was fitted on a label only",
             file=folder,
             remedy="add `questions:` to the task file and fit it again",
         )

@@ -57,7 +57,7 @@ class Domains(dict[str, TEFM]):
         for name, is_refused in refused.items():
             if is_refused:
                 raise SettingsError(
-                    f"`{name}` would change the language model, which the other domains read",
+                    f"`{name}` would change the language model, which all domains share",
                     value=getattr(config, name),
                     remedy="leave it out, or fit all task files together",
                 )

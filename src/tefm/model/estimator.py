@@ -102,14 +102,13 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     schema : Schema, optional
         What the columns mean: entity, time, label, fields. Inferred from the training table when left out.
     tokenizer : RecordTokenizer or path, optional
-        A fitted tokenizer whose codes are used; learned by `fit` when left out. One that has the label among its
-        fields is refused.
+        A fitted tokenizer (without the label among its fields); learned by `fit` when left out.
     device : str, optional
         `cpu` or `cuda`; the GPU when there is one.
     window : int, optional
         Consecutive rows that make a sequence; the records of an entity when left out.
     background : str, optional
-        The label of nothing special, e.g. BENIGN: a sequence has its first label that is a different one.
+        The background class, e.g. BENIGN: the label of a sequence is the first one that differs from it.
     balance : {"none", "train", "all"}
         Keep as many sequences of every class as the rarest has: for training, or for training and evaluation.
     codes : dict, optional
@@ -129,28 +128,22 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     style : {"compact", "full"}
         The wording of a preset's prompt.
     positive : str, optional
-        Of two classes, the one that AUROC and the decision threshold are about; when left out, one with a typical
-        name (yes, died, attack …), else the rarer one.
+        Of two classes, the one of AUROC and threshold; by default, by its name (yes, died, attack …), else the rarer.
     decision : {"auto", "accuracy", "f1", "balanced"} or dict
-        What predictions should be good at: accuracy, the F1 of the positive class (of more than two classes, macro F1),
-        the mean recall of the classes, or the lowest cost, `{"cost": {"died": 20, "survived": 1}}` (the cost of missing
-        each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
+        The metric that decisions optimise: accuracy, F1 (macro F1 of several classes), mean recall, or the cost of
+        missing each class, `{"cost": {"died": 20, "survived": 1}}`. `auto`: F1 if a class is below 0.2.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
     beside : {"none", "trees"}
-        `trees`: boosted trees on the fields answer the label beside the language model, which reads codes. The answer
-        is a mean of both, with the share that does best on validation sequences.
+        `trees`: boosted trees on the fields answer too; the mean of both is weighted on validation sequences.
     explanations : {"default", "none"} or dict
-        Settings of the explanations (`LookAlikeConfig`); `none` for a model that only predicts. A model that explains
-        stores training sequences, without names.
+        Settings of the explanations (`LookAlikeConfig`), which store training sequences without names, or `none`.
     rationale : {"none", "default", "paper"} or dict
         Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
     questions : list of dict or dict, optional
-        Questions in words, beside the label or instead of it: entries (`QuestionSettings`), or settings with the
-        entries under `asked` (`QuestionsConfig`).
+        Questions in words, with the label or instead of it: entries (`QuestionSettings`), or a `QuestionsConfig`.
     quick : bool
-        A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
-        unless `explanations` is set.
+        A first look in minutes of CPU: short training on a sample, no explanations unless `explanations` is set.
     deterministic : bool
         The same model on any number of cores: `fit` uses one thread and algorithms whose results do not vary.
     seed : int
@@ -489,7 +482,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         sequences have another one.
         """
         if share is not None and not 0 < share < 1:
-            raise SettingsError("a share is between 0 and 1", value=str(share), remedy="give for example 0.1")
+            raise SettingsError("a share must be between 0 and 1", value=str(share), remedy="for example 0.1")
         records = self.preparation.to_predict(as_table(X), absent=absent)
         entry = teach(self.fitted, self.preparation, records, question, answer, yes=yes, share=share)
         self.fitted_ = with_taught(self.fitted, entry)
@@ -534,6 +527,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         *,
         question: str | None = None,
         entities: Sequence[str] | None = None,
+        limit: int | None = None,
         absent: bool = False,
         of_class: str | None = None,
         above: float | None = None,
@@ -551,11 +545,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         single features are about (the answer), `precision` the share of the cases that must agree (0.9), `most` the
         number of conditions (10). No condition is about the fields `without`; cards mark `sensitive` ones and say what
         the answer would be with other values of them (as the settings of the fit say). `similar`
-        shows so many of the training sequences that the model holds: those that satisfy the rule and are most like it.
-        `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
-        source, are cited beside the features that they are about. `question` explains the answer to a question in
-        words instead of the class; the first time, it takes some seconds longer. Where the label is a number, the
-        answer is whether it is `above` this one (the median of the training labels).
+        is how many of the stored training sequences to show: the most similar ones that satisfy the rule. `entities`
+        explains only these sequences, `limit` only the first ones. `references`, a table with the columns field, value,
+        statement and source, are cited beside the features that they are about. `question` explains the answer to a
+        question in words instead of the class; the first time, it takes some seconds longer. Where the label is a
+        number, the answer is whether it is `above` this one (the median of the training labels).
         """
         asked = Question.checked(
             {"of_class": of_class, "above": above, "precision": precision, "most": most}
@@ -566,7 +560,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         explainer.look_alikes_of(self.fitted)  # before anything is vectorised
         if question is not None:
             book_of(self.fitted)
-        slots = self.preparation.slots(self._to_explain(X, entities, absent))
+        slots = self.preparation.slots(self._to_explain(X, entities, absent, limit))
         if question is None:
             return explainer.explain_slots(self.fitted, self.preparation, slots, asked, references)
         if self._explainer is None or self._explainer.fitted is not self.fitted:  # a new fit starts afresh
@@ -620,13 +614,15 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checked = explainer.Choice.checked(choice)
         return explainer.explain_masked(self.fitted, self.preparation, self._to_explain(X, entities, absent), checked)
 
-    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> Records:
+    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool, limit: int | None = None) -> Records:
         records = self.preparation.to_predict(as_table(X), absent=absent)
-        if entities is None:
+        if entities is None and limit is None:
             return records
         numbers = {str(name): number for number, name in enumerate(records.sequences.names)}
-        chosen = explainer.named(numbers, entities, self.preparation.sequence_noun, file=records.file)
-        return records.select(np.array(chosen, dtype=np.int64))
+        chosen = [*numbers.values()]
+        if entities is not None:
+            chosen = explainer.named(numbers, entities, self.preparation.sequence_noun, file=records.file)
+        return records.select(np.array(chosen[:limit], dtype=np.int64))
 
     def _drawn(self, X: Any, sequences: int, absent: bool) -> Sequences:
         """At most so many sequences of a table, drawn at random, as slots."""
@@ -684,7 +680,7 @@ def _scored(metric: str, model: TEFM, X: Any, y: Any = None) -> float:
     metrics: Mapping[str, Any] = scores.metrics if isinstance(scores, NumberScores) else vars(scores)
     if metric not in metrics:
         remedy = "leave `scoring` out: `score` is the mean absolute error with a minus sign"
-        raise SettingsError("this score is for classes, and the label is a number", value=metric, remedy=remedy)
+        raise SettingsError("this score applies to classes, but the label is a number", value=metric, remedy=remedy)
     value: float = metrics[metric].value
     return -value if metric in ("brier", "mae") else value
 

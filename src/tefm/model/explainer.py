@@ -70,9 +70,10 @@ class Choice(Settings):
 def look_alikes_of(fitted: Fitted) -> LookAlikes:
     """What explanations need; a model that was fitted without it cannot explain."""
     if fitted.look_alikes is None:
-        raise NotFittedError(
-            "this model cannot explain: it was fitted without explanations", remedy="fit it with explanations: default"
-        )
+        leave = "without `quick`, or " if fitted.config.quick else ""
+        settings = "{questions: 2000}" if fitted.config.quick else "default"
+        remedy = f"fit it {leave}with `explanations: {settings}` in the task file"
+        raise NotFittedError("this model cannot explain: it was fitted without explanations", remedy=remedy)
     return fitted.look_alikes
 
 
@@ -267,7 +268,7 @@ def named(known: Mapping[str, Known], names: Sequence[str], noun: str, *, file: 
     for name in names:
         if name not in known:
             remedy = did_you_mean(name, known) if known else "check the name"
-            raise InputError(f"there is no such {noun} in this table", file=file, value=name, remedy=remedy)
+            raise InputError(f"no such {noun} in this table", file=file, value=name, remedy=remedy)
     return [known[name] for name in names]
 
 
@@ -291,7 +292,7 @@ def importance(fitted: Fitted, vectoriser: Vectoriser, slots: Sequences, *, seed
 
     p_SQ = answers(slots.x_ND)
     answer_S = fitted.decide(p_SQ)
-    with progress("asking without one field at a time", len(parts)) as advance:
+    with progress("permuting one field at a time", len(parts)) as advance:
         for field, _, own in parts:
             x_ND = slots.x_ND.copy()
             x_ND[:, own] = slots.x_ND[_places(slots, rng), own]

@@ -30,10 +30,9 @@ LOOKED_AT, NAMED = 20_000, 3
 
 
 def open_questions(records: Records) -> list[str]:
-    """Remarks about entities with records at the same time or with different labels; windows know no entities."""
-    if records.window is not None:
-        return []
-    return ambiguities(records.frame, records.schema, background=records.background, file=records.file)
+    """Remarks about the spelling of labels, and about entities with ties or different labels (windows have none)."""
+    schema = records.schema if records.window is None else records.schema.model_copy(update={"entity": None})
+    return ambiguities(records.frame, schema, background=records.background, file=records.file)
 
 
 def unlabelled(sequences: Sequences) -> list[str]:
@@ -52,7 +51,7 @@ def thinned(config: ModelConfig, training: Sequences) -> list[str]:
         return []
     name, count = names[counts.argmin()], counts.min()
     left = f"{count * len(counts):,} of {counts.sum():,} training sequences"
-    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are used"]
+    return [f"`balance` samples every class down to the rarest ({name}, {count}): {left} are used"]
 
 
 def repeated(records: Records, parts: NDArray[np.str_]) -> list[str]:
@@ -66,7 +65,7 @@ def repeated(records: Records, parts: NDArray[np.str_]) -> list[str]:
     if count < REPEATED * max(1, len(test_hashes)):
         return []
     same = f"{count:,} of {len(test_hashes):,} test sequences are equal to a training sequence in all fields"
-    return [f"{same}: the figures say less about new sequences"]
+    return [f"{same}: expect lower scores on new sequences"]
 
 
 def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
@@ -109,7 +108,7 @@ def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:
             how = f"with `{'time' if field.clock else 'repeat'}_fields: none` in the schema"
         remarks.append(f"field {leak.field!r} {leak.reason}: if it is known only after the outcome, leave it out {how}")
     if more := leaks[NAMED:]:
-        remarks.append(f"the same holds for {len(more)} more fields: {', '.join(leak.field for leak in more)}")
+        remarks.append(f"so do {len(more)} more fields: {', '.join(leak.field for leak in more)}")
     return remarks
 
 
@@ -117,7 +116,7 @@ def behind(verdict: Verdict | None, config: ModelConfig) -> list[str]:
     """What may help where a tabular model is better."""
     if verdict is None or verdict.better in (None, config.title) or config.reads != "codes":
         return []
-    trees = "trees on the fields answer beside the language model, with the share that does best on validation"
+    trees = "boosted trees on the fields answer too, weighted on validation"
     return [f"with `beside: trees` in the task file, {trees}: try it where a tabular model is better"]
 
 
@@ -125,4 +124,4 @@ def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
     """A remark about the classes that are too rare in the test part."""
     counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
     few = [f"{name} ({count})" for name, count in counts.items() if count < FEW]
-    return [f"too few test sequences to say anything about: {', '.join(few)}"] if few else []
+    return [f"too few test sequences for reliable figures: {', '.join(few)}"] if few else []

@@ -87,7 +87,7 @@ def extend_task(
     """Add a task to a model as one more domain, and save all of it; the others answer as before. Resumes too."""
     if name in domains:
         remedy = "rename the task file: a domain is named after its task file"
-        raise SettingsError("this model has a domain of this name", value=name, remedy=remedy)
+        raise SettingsError("the model already has a domain with this name", value=name, remedy=remedy)
     with _saving_to(folder) as checkpoint:
         table = TaskTable.of(task.model_copy(update={"model": domains.extension(task.model)}), device)
         outcomes = fit_frames({"": table}, extends=domains, checkpoint=checkpoint, compare=compare)
@@ -124,7 +124,7 @@ class TaskTable:
         schema, config = task.schema_for(opened), task.model
         if schema.label is None and config.questions is None and schema.entity is not None:
             warn(
-                "there is no label: the model learns what comes next in every field, and can be taught questions later"
+                "no label: the model learns to predict the next value of every field, and can be taught questions later"
             )
             config = config.model_copy(update={"questions": [{"next": EVERY}]})
         source = {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}

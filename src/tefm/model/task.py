@@ -59,7 +59,7 @@ class Task(Settings):
         path = Path(path)
         if not path.is_file():
             raise SettingsError(
-                "there is no task file",
+                "no such task file",
                 file=path,
                 remedy="write one, for example: {table: stays.csv, entity: patient, label: died}",
             )
@@ -81,7 +81,7 @@ class Task(Settings):
         # a misspelled name comes first: it explains the one that is missing
         for name in body:
             if name not in known:
-                raise SettingsError(f"there is no setting {name!r}", file=file, remedy=did_you_mean(str(name), known))
+                raise SettingsError(f"unknown setting {name!r}", file=file, remedy=did_you_mean(str(name), known))
         if body.get("table") is None:
             raise SettingsError("the task does not name a table", file=file, remedy="add `table: PATH`")
         model = ModelConfig.checked(without_names(body, *own), file=file)

@@ -1,8 +1,7 @@
 """From differences to causes: which field changed and how, or which classes became more frequent.
 
-A change of one field moves codes and answers too. These are named as consequences, not as causes. A change of the
-class shares moves many fields a little, each towards the records of the class that became more frequent. That is
-tested: with the reference weighted to the estimated class shares, no tally at all may differ any more.
+A change of one field moves codes and answers too, which are named as consequences. A change of the class shares
+moves many fields a little: it is the cause if no tally differs from the reference at the estimated shares.
 
 Shapes: J cells (of a number: buckets), M values, Q classes.
 """
@@ -41,10 +40,10 @@ OTHERS: dict[Kind, tuple[str, CauseKind]] = {
 }
 #: These causes in words; of several, the first is named.
 WITHOUT_FIELD: dict[CauseKind, str] = {
-    "combination": "fields occur in other combinations: no field changed by itself, but codes of level {levels} did",
-    "coding": "records are coded with other errors than before",
-    "answers": "the model gives other answers, though no field changed",
-    "relation": "labels changed, but records and answers did not: the relation is another",
+    "combination": "combinations of fields changed: no single field did, but codes of level {levels} did",
+    "coding": "the reconstruction errors of the codes changed",
+    "answers": "the model's answers changed, although no field did",
+    "relation": "labels changed, but records and answers did not: their relation did (concept drift)",
 }
 #: One cause explains an alarm. A second one is named if it is clearer still: at this share of the level.
 SECOND = 0.2

@@ -1,13 +1,11 @@
 """Which tallies of a batch differ from the reference by more than chance? One level for all of them together.
 
-Every tally is a table of two rows, the batch and the reference. If nothing has changed, the batch is a random part of
-both together: batches of the same size are drawn from the pooled counts, and each is compared with what remains, just
-as the real one was. So a small batch, or a small reference, needs a larger difference.
+Every tally is a table of two rows, the batch and the reference. A permutation test: if nothing has changed, the batch
+is a random part of both together, so batches of the same size are drawn from the pooled counts.
 
-About a hundred tallies are compared, and some differ by chance. An alarm is therefore a p-value that is smaller than
-the smallest of all tallies in 95% of the drawn batches; fields, codes and answers have a third of the false alarms
-each. Tallies are drawn independently of each other, though they are of the same records: by the Gaussian correlation
-inequality (Royen 2014) that makes alarms rarer, not more frequent.
+About a hundred tallies are compared, and some differ by chance. An alarm is therefore a p-value below the smallest of
+all tallies in 95% of the drawn batches; fields, codes and answers have a third of the false alarms each. Tallies are
+drawn independently, which makes alarms rarer (Gaussian correlation inequality, Royen 2014).
 
 Shapes: J cells, R draws, T tallies.
 """

@@ -1,4 +1,4 @@
-"""Monitor a model: a table in, in batches; out comes what changed in each, and with labels how good the answers are."""
+"""Monitor a model: what changed in each batch of a table, and with labels, how good the answers are."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def monitor(
 ) -> Monitoring:
     """Compare a table, batch by batch, with the stored reference or with a reference table."""
     if not 0 < level < 1:
-        raise SettingsError("a level is a share of false alarms", value=level, remedy="0.05 is usual")
+        raise SettingsError("the level is not between 0 and 1", value=level, remedy="for example 0.05")
     if stored is None and reference is None:
         raise InputError(
             "this model has no reference to compare with: an older version saved it, or it had no validation records",
-            remedy="give a table of usual records with --reference (in Python `reference=`), or fit the model again",
+            remedy="give a table of normal records with --reference (in Python `reference=`), or fit the model again",
         )
     vectoriser = preparation.vectoriser
     batches = batches_of(preparation.to_predict(table, absent=absent, labelled=True), by)

@@ -1,11 +1,11 @@
 """What a model sees of a table: its batches, one record of each sequence with its codes and errors, and the answers.
 
 And what its probabilities say about the classes of a batch without labels: `class_shares` is the EM estimate of Saerens
-et al. (2002), the class shares under which the probabilities, adjusted for them, agree with themselves. It assumes that
-the records of a class are as they were.
+et al. (2002), the class shares with which the adjusted probabilities are consistent, if the records of each class have
+not changed.
 
-One record per sequence, drawn at random: the records of a patient are alike, and a test that took them for independent
-would raise false alarms whenever a patient has many. So in a batch, every record that is counted is of another entity.
+Only one random record per sequence is counted: the records of a patient are correlated, and a test that took them for
+independent would raise false alarms.
 
 Shapes: S sequences, D slots, K levels, Q classes.
 """

@@ -1,12 +1,11 @@
 """`Tally`: how often each value of one thing occurs, such as the buckets of a field or the entries of a level.
 
-A tally is all that is kept of records: it is small, and it names nobody. Things of one entity are alike, such as the
-members of a set or the records of a patient, so n of them say less than n independent ones. The design effect measures
-by how much (Rao and Scott 1981): the variance of the shares, with whole entities as units, divided by the variance that
-independent things would have.
+A tally is all that is kept of records: it is small, and it names nobody. Values of one entity are correlated, so n of
+them say less than n independent ones. The design effect (Rao and Scott 1981) measures this: the variance of the shares
+with entities as units, divided by the variance for independent values.
 
-Of a field, missing values, new values and the known ones are kept apart, so that each names its cause. A value is *new*
-if training did not have it: a word that is not among its words, a number outside its range.
+Missing, new and known values of a field are counted separately. A value is *new* if training did not have it: an
+unknown word, or a number outside the range.
 
 Shapes: N records, M things counted (of a set, several per record), J cells, G groups of labels (the classes, and last
 the things without a label), S sequences, U units.

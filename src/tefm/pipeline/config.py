@@ -58,7 +58,7 @@ class ModelConfig(Settings):
     # sequences
     #: so many consecutive records make a sequence; None: the records of an entity do
     window: int | None = Setting(default=None, ge=1)
-    #: the label of nothing special, e.g. BENIGN: a sequence has its first label that is a different one
+    #: the background class, e.g. BENIGN: the label of a sequence is the first one that differs from it
     background: str | None = None
     #: keep as many sequences of every class as the rarest has: for training, or for evaluation too
     balance: Literal["none", "train", "all"] = "none"

@@ -1,8 +1,7 @@
 """The arrays that a fit is made from. `prepare.py` makes them from tables, the benchmarks bring their own.
 
-And what the language model learns from: sequences, and how probable each class is for them. A label says yes or no;
-the teacher (`tabular/teacher.py`) says how probable, from models that never saw the sequence. The language model learns
-from a mix of both, from the teacher alone about sequences without a label or left out of the balance, and, for the
+The language model learns from a mix of labels and the probabilities of the teacher (`tabular/teacher.py`), whose models
+never saw the sequence: from the teacher alone about sequences without a label or left out of the balance, and, for the
 paper's masks, from copies with a part of the slots masked.
 
 Shapes: N records, D slots, K levels, S sequences, F features, Q classes.

@@ -211,7 +211,7 @@ def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Pa
         numbers_S = data.validation.numbers_S
         fitted = stages.calibrate(fitted, slots, begun.validation, labels_S, data.trained_shares, numbers_S)
     elif config.beside == "trees":
-        note("`beside: trees` is for the label, and there is none: questions have trees where these are better")
+        note("`beside: trees` has no effect without a label: questions use trees anyway where these are better")
     if data.questions is not None:
         fitted = stages.calibrate_questions(fitted, begun)
     return stages.learn_to_explain(data, fitted, work) if is_first() else fitted  # only the first process saves

@@ -66,7 +66,7 @@ class Fitted:
 
     @property
     def decision(self) -> Decision:
-        """What its predictions should be good at."""
+        """The metric that its predictions optimise."""
         return self.config.decision_for(self.classes, self.shares)
 
     @property
@@ -93,7 +93,7 @@ class Fitted:
             return self
         if len(self.classes) != 2:
             raise SettingsError(
-                f"a threshold is for two classes, and this model has {len(self.classes)}",
+                f"a threshold needs a model with two classes, and this one has {len(self.classes)}",
                 value=threshold,
                 remedy="leave it out",
             )
@@ -107,7 +107,8 @@ class Fitted:
         calibration = self.calibration
         if calibration.threshold is not None:
             positive = self.classes[calibration.positive]
-            return f"{positive} if its probability is at least {calibration.threshold:.3f}"
+            about = f" to “{self.question}”" if self.question else ""
+            return f"{positive}{about} if its probability is at least {calibration.threshold:.3f}"
         if calibration.weights:
             return f"the class with the largest weighted probability, for {calibration.rule}"
         return "the most probable class"
@@ -171,10 +172,10 @@ class Fitted:
             if above is None:
                 return self
             remedy = "leave it out, or name a class"
-            raise SettingsError("`above` is for a label that is a number", value=above, remedy=remedy)
+            raise SettingsError("`above` needs a label that is a number", value=above, remedy=remedy)
         cuts = buckets.above(above)
         if above not in (None, *cuts.upper):
-            note(f"the model tells {cuts.names[0]} from {cuts.names[1]}: that is its nearest cut to {above:g}")
+            note(f"explaining {cuts.names[0]} against {cuts.names[1]}: the bucket boundary nearest to {above:g}")
         group_Q = buckets.groups(cuts)
         own = self.calibration
         calibration = Folded(temperature=own.temperature, bias=own.bias, group_Q=group_Q)

@@ -94,8 +94,7 @@ class Preparation:
         """
         if each_record and self.entity is None:
             raise InputError(
-                f"only the {self.schema.record}s of an entity have a history to follow: this model reads "
-                f"{self.one_sequence}",
+                f"predictions after each record need the records of an entity; this model reads {self.one_sequence}",
                 remedy="predict without --each-record",
             )
         opened, empty = self.readable(table, absent=absent), True
@@ -127,11 +126,11 @@ class Preparation:
         unknown = tuple(sorted({str(label) for label in labels if label not in classes}))
         if unknown and not np.isin(labels, classes).any():
             raise InputError(
-                "the model knows no class of this table",
+                "the model knows none of the classes in this table",
                 file=records.file,
                 column=self.schema.label,
                 value=unknown[0],
-                remedy=f"it knows {', '.join(classes)}: check the column, or fit on all classes",
+                remedy=f"the model knows {', '.join(classes)}: check the column, or fit on all classes",
             )
         return unknown
 
@@ -150,7 +149,7 @@ class Preparation:
         fields = self.vectoriser.table_schema.fields_of(name)
         if not fields:
             remedy = did_you_mean(name, (*layout.fields, *text))
-            raise SettingsError("explanations name a field that the model does not read", value=name, remedy=remedy)
+            raise SettingsError("`explanations` names a field that the model does not read", value=name, remedy=remedy)
         return tuple(slot for field in fields for slot in layout.of_field(field).tolist())
 
     # ---- in words ---------------------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ def records_of(frame: pl.DataFrame, schema: Schema, config: ModelConfig, **how: 
     if schema.number is not None and (config.balance != "none" or config.background is not None):
         setting = "balance" if config.balance != "none" else "background"
         remedy = f"leave it out, or predict classes: `label: {{column: {schema.label}, kind: category}}`"
-        raise SettingsError(f"`{setting}` is for classes, and the label {schema.label!r} is a number", remedy=remedy)
+        raise SettingsError(f"`{setting}` needs classes, but the label {schema.label!r} is a number", remedy=remedy)
     return Records.of_frame(frame, schema, window=config.window, background=config.background, **how)
 
 
@@ -299,7 +298,7 @@ def _say_if_number(training: Records) -> None:
     labels = pl.Series([] if given is None else list(given), dtype=pl.String).drop_nulls()
     if (count := labels.n_unique()) > MANY_NUMBERS and as_numbers(labels).null_count() == 0:
         label = f"`label: {{column: {training.schema.label}, kind: number}}`"
-        note(f"the label is a number whose {count:,} values are taken as classes; {label} predicts it as a number")
+        note(f"the label is a number with {count:,} different values, treated as classes; {label} predicts a number")
 
 
 def _say_what_is_learned(data: TaskData) -> None:

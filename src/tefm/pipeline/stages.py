@@ -252,7 +252,7 @@ def _not_learned(domains: Sequence[Begun]) -> str:
     """Why there is no fine-tuning, and how to get one."""
     asked = [questions.config.pairs for own in domains if (questions := own.data.questions) is not None]
     why = "`pairs: 0` under `questions:`" if 0 in asked else "no GPU; force it with `pairs: 20000` under `questions:`"
-    answers = "the fields answer questions, and the language model reads the words of new ones"
+    answers = "questions are answered from the fields; the language model only embeds unseen questions"
     return f"no fine-tuning ({why}): {answers}"
 
 
@@ -265,7 +265,7 @@ def _what_is_learned(data: TaskData) -> str:
 
 
 def calibrate_questions(fitted: Fitted, begun: Begun) -> Fitted:
-    """Who answers questions in words, probabilities and figures, from validation histories."""
+    """Decide how questions in words are answered, then calibrate and measure them, on validation histories."""
     data, questions = begun.data, begun.data.questions
     assert questions is not None, "there are questions"
     texts, validation = [question.text for question in questions.questions], questions.validation
@@ -282,7 +282,7 @@ def calibrate_questions(fitted: Fitted, begun: Begun) -> Fitted:
 
 def with_trees(fitted: Fitted, data: TaskData, validation: Sequences) -> Fitted:
     """Trees answer beside the language model, which has read the validation sequences as codes."""
-    with stage("beside", "growing trees that answer beside the language model", loops=1):
+    with stage("beside", "fitting boosted trees to combine with the language model", loops=1):
         trees = label_trees_of(data, fitted.config)
         if trees is None:
             return fitted
@@ -294,7 +294,7 @@ def with_trees(fitted: Fitted, data: TaskData, validation: Sequences) -> Fitted:
                 prior_shift(data.trained_shares, fitted.shares),
             )
             trees = trees.model_copy(update={"share": share})
-            note(f"the language model has a share of {share:.1f} in the answers, the trees the rest")
+            note(f"answers combine the language model (weight {share:.1f}) and the trees (the rest)")
     return fitted.with_trees(trees)
 
 
@@ -324,7 +324,7 @@ def calibrate(
         known_S, buckets = numbers_S, fitted.buckets.conformal(p_SQ, numbers_S)
         fitted = replace(fitted, buckets=buckets)
         if buckets.margin is None:
-            warn(f"{len(codes)} validation sequences are too few to promise how often the interval holds the number")
+            warn(f"{len(codes)} validation sequences are too few to calibrate how often the interval covers the number")
     return replace(fitted, validation=fitted.evaluation(codes, p_SQ, known_S))
 
 
@@ -352,7 +352,7 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
         def extractor() -> MaskExplainer:
             return MaskExplainer.fit(fitted.coder, training.slots, fitted.masked_model(), masks)
 
-        with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=1 + 3 * ROUNDS[masks.recipe]):
+        with stage("masks", "stage 4 of 4: learning the paper's masks", loops=1 + 3 * ROUNDS[masks.recipe]):
             explainer = _once(MaskExplainer, "rationale", extractor, masks, fitted, work)
         fitted = replace(fitted, explainer=explainer)
     return fitted

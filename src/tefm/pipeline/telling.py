@@ -1,7 +1,6 @@
-"""Whether fields that say what repeats (`tables/repeats.py`) tell the label apart, and which of them.
+"""Which of the fields about repeated values (`tables/repeats.py`) help to predict the label.
 
-Trees predict the label of held-out sequences from what became of every field, with these fields and without. A field
-that does not lower the loss would only take room in the codes.
+Trees predict the label of held-out sequences with these fields and without; those that lower the loss are kept.
 
 Shapes: S sequences.
 """
@@ -44,7 +43,7 @@ def with_repeats(training: Records, vectoriser: Vectoriser, config: ModelConfig)
     drawn = np.random.default_rng((config.seed, 29)).permutation(labelled)[:MOST]
     kept = _telling(fields, training.select(np.sort(drawn)), vectoriser, config.seed)
     for field in kept:
-        note(f"field {field.name!r} added: what repeats tells the label apart (`repeat_fields: none` leaves it out)")
+        note(f"field {field.name!r} added: repeats help to predict the label (`repeat_fields: none` leaves it out)")
     return Schema.checked({**dict(schema), "fields": (*schema.fields, *kept)})
 
 
@@ -60,7 +59,7 @@ def _telling(fields: Sequence[Field], records: Records, vectoriser: Vectoriser, 
         x_SF = np.hstack([of.x_NF for of in features], dtype=np.float32)
         return _losses(Features(x_SF, sum((of.kinds for of in features), ())), labels_S, len(classes), seed)
 
-    with progress("looking for repeats that tell the label apart", 2 + len(fields)) as advance:
+    with progress("testing whether repeated values help to predict the label", 2 + len(fields)) as advance:
         alone_S = losses(known)
         advance(1)
 

@@ -204,7 +204,7 @@ class Book(Settings):
         return known[matches[0]] if matches else None
 
     def worth(self, text: str) -> str:
-        """One sentence about what an answer to this question is worth."""
+        """One sentence about how accurate answers to this question are."""
         if (entry := self.learned(text)) is not None:
             of_yes, warning = f"{entry.yes:,} of them yes", f": {entry.figure.warning}" if entry.figure.warning else ""
             if entry.trained:
@@ -217,11 +217,11 @@ class Book(Settings):
         similar = self.similar(text) if is_new else None
         instead = f" The most similar trained question is “{similar}”." if similar else ""
         if self.new.auroc is None:
-            remark = "it is not known what new questions are worth on this model, since none were held out"
+            remark = "the accuracy of this model on new questions is unknown, since none were held out"
             return f"{words}: {remark} or they were too rare.{instead}"
         mean = f"mean {self.new} over {self.held_out} questions that were held out of training"
         warning = f" That is {self.new.warning}." if self.new.warning else ""
-        worth = f"new questions are worth this much on this model: {mean}, worded like the trained ones."
+        worth = f"expected AUROC of new questions, worded like the trained ones: {mean}."
         return f"{words}: {worth}{warning}{instead}"
 
     # ---- on disk ----------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def _questions(
     if asked.column is not None:
         return of_column(asked, schema, frame, file=file)
     if asked.next == EVERY:
-        measured = [mapper for field, mapper, _ in vectoriser.parts if not field.derived]
+        measured = [mapper for f, mapper, _ in vectoriser.parts if not f.derived and f.name not in schema.static]
         of_fields = filter(None, (_about(asked, mapper, vectoriser.mappers) for mapper in measured))
         return [question for of in of_fields for question in _questions(of, vectoriser, schema, frame, file=file)]
     if asked.within is not None and schema.time is None:
@@ -102,7 +102,7 @@ def _questions(
     mappers = {mapper.field: mapper for mapper in vectoriser.mappers}
     if name not in mappers:
         remedy = did_you_mean(name, mappers)
-        raise SettingsError("a question is about a field that the schema lacks", value=name, remedy=remedy)
+        raise SettingsError("a question names a field that is not in the schema", value=name, remedy=remedy)
     mapper, words["title"] = mappers[name], vectoriser.table_schema.field(name).display_name
     if isinstance(mapper, NumberMapper):
         if asked.above is None:

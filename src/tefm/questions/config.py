@@ -67,7 +67,7 @@ class QuestionSettings(Settings):
             return given
         for name, (default, instead) in cls.RETIRED.items():
             if given.get(name, default) != default:
-                raise ValueError(f"there is no setting {name!r} any more → {instead}")
+                raise ValueError(f"the setting {name!r} was removed → {instead}")
         return cls.without_retired(given)
 
     @model_validator(mode="after")

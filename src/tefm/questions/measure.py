@@ -1,4 +1,4 @@
-"""How good answers are: calibration and AUROC of each question, and what questions are worth that nobody trained.
+"""How good answers are: calibration and AUROC of each trained question, and the accuracy on new ones.
 
 Shapes: P pairs of a history and a question, Q questions, H histories, R resamples, W shares, N records, D slots.
 """

@@ -1,10 +1,9 @@
 """What a fit with questions is made from: the questions, which of them are held out, and the histories of each part.
 
-A history is the first records of a sequence. What follows it answers questions about the next record or a time ahead;
-a column of its last record answers the others, about whole sequences only, as for a label.
+A history is a prefix of a sequence. What follows it answers questions about the next record or a time ahead;
+the others, about whole sequences, are answered by a column of the last record.
 
-Questions with too few answers are left out. Those that are kept become pairs of a history and a question: to learn
-from, to stop early on, and to measure answers on.
+Questions with too few answers are left out. The others become pairs of a history and a question.
 
 Shapes: N records, D slots, H histories, Q questions, P pairs of a history and a question.
 """
@@ -227,7 +226,7 @@ def question_data(asking: Asking, training: Records, validation: Records) -> Que
         rare = ", ".join(f"“{questions[number].text}”" for number in dropped[:3])
         few = f"fewer than {settings.least} training histories answer yes, or no"
         more = " …" if len(dropped) > 3 else ""
-        note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
+        note(f"{len(dropped):,} of {len(questions):,} questions are left out ({few}): {rare}{more}")
     kept = tuple(questions[number] for number in enough)
     share = HOLD_OUT if settings.hold_out is None else settings.hold_out
     learned_all = [question.one_of and settings.hold_out is None for question in kept]

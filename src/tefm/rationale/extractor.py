@@ -1,10 +1,8 @@
 """The extractor: one forward pass per record ranks its slots by how much the prediction depends on them.
 
 It learns from the frozen encoder and the surrogate, never from labels: the selected slots should give the same
-prediction as all slots. By default it imitates a greedy search on the surrogate: each record starts without slots and
-gets, one at a time, the slot that makes the prediction of its sequence most probable. The search sees how the codes
-jump from one value to another; a gradient does not. `recipe: paper` minimises by gradient what the paper calls dual
-fidelity:
+prediction as all slots. By default it imitates a greedy search on the surrogate, which adds to each record the slot
+that raises the prediction most: it sees the jumps of the codes. `recipe: paper` minimises dual fidelity by gradient:
 
     L = λ1 ‖E(x ⊙ z) − sg E(x)‖² + λ2 KL(g(E(x)) ‖ g(E(x ⊙ z))) + λ3 ‖z‖₁
 

@@ -1,10 +1,7 @@
 """Masks, and the model's predictions from the slots that they keep.
 
-Masked slots are removed, the record is encoded again, and the model reads the new codes. It is the frozen model that
-makes the predictions, never one that was trained together with the selection of slots.
-
-A mask keeps the highest-ranked slots of every record, or of every sequence, or random ones for training. Only present
-slots are ever kept: masking an absent slot changes nothing.
+Masked slots are removed, the record is encoded again, and the frozen model reads the new codes. A mask keeps the
+highest-ranked slots of every record, or of every sequence, or random ones for training, and only present slots.
 
 Shapes: S sequences, N records of all of them, D slots, Q classes.
 """

@@ -1,8 +1,7 @@
 """The surrogate: a small, differentiable network that imitates the language model.
 
-It reads one latent per record, the vector that the codes stand for, and the words of its text, where the model reads
-text beside the codes. It learns the model's probabilities for whole sequences and for masked ones, since the selection
-of slots compares masked sequences (knowledge distillation).
+It reads one latent per record, the vector that the codes stand for, and the words of its text, if any. It learns the
+model's probabilities for whole sequences and for masked ones (knowledge distillation).
 
 Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, d latent, h hidden, Q classes.
 """

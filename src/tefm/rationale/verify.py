@@ -103,11 +103,7 @@ class Verification:
     - `default`: empty records get the same answer, and the evidence is below 0.05. Nothing in the records supports the
       answer, so no selection of features can be shown to explain it.
     - `sufficient`: there is evidence, and the rationale alone gets the same answer and at least half of the evidence.
-    - `insufficient`: anything else. This includes an answer that depends on the decision threshold: empty records get
-      a different one with nearly the same probability.
-
-    If no field contains the label, nothing passes as sufficient by chance: a calibrated model is as sure of its answer
-    as of the one for empty records.
+    - `insufficient`: anything else, also an answer that flips at the threshold with nearly the same probability.
     """
 
     #: the model's answer to all features, to the selected ones only, to all others, and to no features
@@ -159,10 +155,9 @@ def until_sufficient(
     """Grow each rationale in ranked order until it passes the check, and return the smallest that passes.
 
     A size is a number of slots of the whole sequence, or of each of its records. `COARSE_SIZES` are tried first, for
-    all sequences at a time, then every size between the last that fails and the first that passes. Passing is not
-    monotone: one more slot can change the answer back. "The smallest" therefore means the smallest above the last
-    coarse size that fails; a smaller one that passes between two that fail is not searched for. Finally, `prune` drops
-    each slot that is not needed to pass, from the lowest rank up.
+    all sequences at a time, then every size between the last that fails and the first that passes. (Passing is not
+    monotone: a smaller size may pass between two coarse ones that fail, and is not searched for.) Finally, `prune`
+    drops each slot that is not needed to pass, from the lowest rank up.
 
     All features always pass, unless nothing in the records supports the answer: then no slot is selected.
     """

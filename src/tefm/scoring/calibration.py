@@ -1,9 +1,8 @@
 """From logits to calibrated probabilities, and from probabilities to decisions.
 
 Fitted on the validation sequences: a temperature that divides the logits; a bias per class, where the model was trained
-on other class shares than the population has; and how to decide (`decision.py`). With too few sequences they keep their
-defaults. The bias is then the one that the class shares imply. Neither temperature nor bias changes how sequences are
-ranked by the probability of one of two classes.
+on other class shares than the population has (with few sequences, the one that the shares imply); and how to decide
+(`decision.py`). Neither temperature nor bias changes the ranking of sequences by one of two classes.
 
 Shapes: N sequences, Q classes.
 """
@@ -56,7 +55,7 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise SettingsError("a temperature must be above 0", value=self.temperature, remedy="1.0 changes nothing")
+            raise SettingsError("a temperature must be above 0", value=self.temperature, remedy="1.0 has no effect")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise SettingsError(
                 "a threshold must be a probability", value=self.threshold, remedy="give 0 to 1, or None"

@@ -1,9 +1,8 @@
 """A number as ordered classes, and the way back: quantile buckets, predicted numbers with an interval, their scores.
 
-A label that is a number is cut into buckets with about as many training labels each. All stages of a model see these
-buckets as classes. The probabilities of the buckets are a distribution over numbers: its median, its mean, and an
-interval that is widened on validation sequences until it holds the stated share of them (conformalised quantiles,
-Romano, Patterson and Candès 2019).
+A numeric label is cut into buckets with about as many training labels each, which are the classes of all stages. Their
+probabilities are a distribution over numbers: its median, its mean, and an interval that is widened on validation
+sequences until it covers the stated share of them (conformalised quantiles, Romano, Patterson and Candès 2019).
 
 Shapes: S sequences, Q buckets, P points of a bucket.
 """

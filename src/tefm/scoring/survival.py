@@ -1,4 +1,4 @@
-"""Times until an event that not everyone was followed up to: Kaplan–Meier, completed times, concordance.
+"""Censored times until an event: Kaplan–Meier, completed times, concordance.
 
 A *censored* time is known from below only: the event had not happened by then. All stages of a model see completed
 times: in place of a censored one, an event time after it, drawn from the Kaplan–Meier curve of the training sequences

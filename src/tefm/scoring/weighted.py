@@ -3,9 +3,8 @@
 A weight is how often a sequence counts: all ones for the sample itself, the draws of a bootstrap, or the number of
 records that share a value. `metrics.py` has the same metrics for a single weighting.
 
-The bootstrap gives a metric's uncertainty from resampling the sequences it was computed on. A resample is a row of
-weights (how often each sequence was drawn), so whatever needs sorting or binning is sorted and binned once, and a
-thousand resamples take a few matrix products. The first row is always the sample itself.
+A bootstrap resample is a row of weights too (how often each sequence was drawn), so sorting and binning happen once,
+and a thousand resamples take a few matrix products. The first row is always the sample itself.
 
 Shapes: N sequences, Q classes, R rows of weights, or resamples, G groups of equal scores, B bins of confidence.
 """
@@ -175,7 +174,7 @@ def resample_counts(n: int, resamples: int, seed: int, *, strata_N: NDArray[Any]
     With `strata_N` (classes, for example), every resample has as many sequences of each stratum as the sample.
     """
     if resamples < 0:
-        raise SettingsError("the number of resamples is below 0", value=resamples, remedy="1,000 is usual")
+        raise SettingsError("the number of resamples is negative", value=resamples, remedy="for example 1,000")
     rng = np.random.default_rng(seed)
     strata = [] if strata_N is None else [np.flatnonzero(strata_N == stratum) for stratum in np.unique(strata_N)]
     yield np.ones((1, n))

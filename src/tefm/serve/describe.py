@@ -69,7 +69,7 @@ class ModelInfo(pydantic.BaseModel):
     time: str | None
     window: int | None
     explains: bool
-    questions: list[str] = pydantic.Field(description="questions in words that it was trained on; empty: it takes none")
+    questions: list[str] = pydantic.Field(description="questions in words that it was trained on; empty if none")
     columns: list[Column]
     example: list[Record]
 

@@ -17,15 +17,13 @@ CONNECTIONS, HEADER_BYTES, HEADER_SECONDS = 1_000, 64 << 10, 10.0
 class ServeSettings(Settings):
     """What a server accepts, and how long it takes for it."""
 
-    max_rows: int = Field(default=1_000, ge=1, description="rows of one request, at most")
-    max_explanations: int = Field(default=10, ge=1, description="sequences explained per request, at most")
-    max_megabytes: float = Field(default=4.0, gt=0, description="size of one request, at most")
+    max_rows: int = Field(default=1_000, ge=1, description="maximum number of rows per request")
+    max_explanations: int = Field(default=10, ge=1, description="maximum number of sequences explained per request")
+    max_megabytes: float = Field(default=4.0, gt=0, description="maximum size of a request, in MiB")
     queue: int = Field(default=256, ge=1, description="queue size; further requests get HTTP 429")
-    timeout: float = Field(default=30.0, gt=0, description="seconds before a prediction is given up")
-    explain_timeout: float = Field(default=120.0, gt=0, description="seconds before an explanation is given up")
-    batch_ms: float = Field(
-        default=3.0, ge=0, description="milliseconds that a prediction waits for others to share its batch"
-    )
+    timeout: float = Field(default=30.0, gt=0, description="timeout of a prediction in seconds")
+    explain_timeout: float = Field(default=120.0, gt=0, description="timeout of an explanation in seconds")
+    batch_ms: float = Field(default=3.0, ge=0, description="milliseconds to wait for further requests to share a batch")
     #: in which proxies learn from `/readyz` that this server is going
     drain: float = Field(default=1.0, ge=0, description="seconds from SIGTERM until the server stops listening")
 
@@ -47,11 +45,11 @@ class Metrics:
         )
         self.predictions = Counter("tefm_predictions", "Sequences predicted", ["model", "predicted"], registry=own)
         self.explanations = Counter("tefm_explanations", "Sequences explained", ["model", "verdict"], registry=own)
-        self.queue = Gauge("tefm_queue", "Requests that wait", ["lane"], registry=own)
-        self.refused = Counter("tefm_refused", "Requests refused for lack of room", ["lane"], registry=own)
-        self.batches = Counter("tefm_batches", "Batches of the model", ["lane"], registry=own)
-        self.batch_rows = Histogram("tefm_batch_rows", "Rows of a batch", ["lane"], buckets=ROWS, registry=own)
-        self.busy = Counter("tefm_busy_seconds", "Seconds that the model was at work", ["lane"], registry=own)
+        self.queue = Gauge("tefm_queue", "Requests waiting in the queue", ["lane"], registry=own)
+        self.refused = Counter("tefm_refused", "Requests rejected because the queue was full", ["lane"], registry=own)
+        self.batches = Counter("tefm_batches", "Batches run by the model", ["lane"], registry=own)
+        self.batch_rows = Histogram("tefm_batch_rows", "Rows per batch", ["lane"], buckets=ROWS, registry=own)
+        self.busy = Counter("tefm_busy_seconds", "Seconds the model spent computing", ["lane"], registry=own)
         for lane in ("predict", "ask", "explain"):
             self.queue.labels(lane).set(0)
             self.refused.labels(lane)

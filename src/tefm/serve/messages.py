@@ -22,7 +22,7 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = Field(default=None, description="name of the model; the first one by default")
+    model: str | None = Field(default=None, description="name of the model (default: the first one)")
     absent: bool = Field(default=False, description="read missing columns of fields as absent")
     rows: list[Record] = Field(description="records, one object per row")
 
@@ -36,10 +36,10 @@ class PredictRequest(Request):
 class ExplainRequest(Request):
     """Rows to explain."""
 
-    of_class: str | None = Field(default=None, description="the class that the evidence is about; default: the answer")
-    above: float | None = Field(default=None, description="of a number: whether it is above this; default: the median")
-    precision: float = Field(default=0.9, description="share of the cases of a rule that must get the same answer")
-    most: int = Field(default=10, description="conditions of a rule, at most")
+    of_class: str | None = Field(default=None, description="class of the evidence (default: the predicted one)")
+    above: float | None = Field(default=None, description="numeric label: threshold to explain (default: the median)")
+    precision: float = Field(default=0.9, description="minimum share of a rule's cases that get the same answer")
+    most: int = Field(default=10, description="maximum number of conditions in a rule")
     html: bool = Field(default=False, description="also return the card as HTML")
     question: str | None = Field(default=None, description="explain the answer to this question, not the class")
 
@@ -48,20 +48,20 @@ class AskRequest(Request):
     """Rows to ask about, and one question or several."""
 
     question: str | list[str] = Field(description="a question in words, or several")
-    anyway: bool = Field(default=False, description="answer new questions though it is not known what that is worth")
+    anyway: bool = Field(default=False, description="answer new questions even if the accuracy on them is unknown")
 
 
 class Prediction(BaseModel):
     """The prediction for one sequence."""
 
-    id: Any = Field(description="the entity as it came, or the number of the sequence")
-    rows: list[int] = Field(description="the rows of the request that it is made of, in the order of time")
+    id: Any = Field(description="the entity as given in the request, or the number of the sequence")
+    rows: list[int] = Field(description="rows of the request that make up the sequence, in time order")
     predicted: str
     p: float = Field(description="probability of the predicted class")
     probabilities: dict[str, float]
-    notices: list[str] = Field(default=[], description="values unlike those of training, and how they are read")
+    notices: list[str] = Field(default=[], description="values not seen in training, and how they are read")
     number: dict[str, float] | None = Field(
-        default=None, description="of a label that is a number: prediction (median), mean, low and high"
+        default=None, description="for a numeric label: prediction (median), mean, low and high"
     )
     codes: list[list[str]] | None = Field(default=None, description="the code of every record, if asked for")
 
@@ -75,14 +75,14 @@ class PredictReply(BaseModel):
 class AnswerInWords(BaseModel):
     """The answer to a question about one sequence, with what it is worth."""
 
-    id: Any = Field(description="the entity as it came, or the number of the sequence")
+    id: Any = Field(description="the entity as given in the request, or the number of the sequence")
     question: str
-    p: float | None = Field(description="probability of yes; null for a question of which nothing is known")
+    p: float | None = Field(description="probability of yes; null if the accuracy on new questions is unknown")
     known: Literal["trained", "held out", "taught", "new"] = Field(description="how the model knows the question")
     auroc: float | None = Field(description="of a trained question, or the mean over questions held out of training")
     auroc_low: float | None
     auroc_high: float | None
-    worth: str = Field(description="the same in a sentence")
+    worth: str = Field(description="how accurate answers to this question are, in a sentence")
     remark: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""What stands before the routes: keys, limits, security headers, the access log. None of it shows a record.
+"""Middleware in front of the routes: keys, limits, security headers, the access log. None of it shows a record.
 
 Keys are compared by their hashes, in constant time. A server without keys answers on loopback only, and only to
 requests that name it so: a web page elsewhere cannot reach it under a name of its own.
@@ -91,7 +91,7 @@ def check_host(host: str, keys: Keys) -> None:
         raise SettingsError(
             "without API keys, the server listens on loopback only",
             value=host,
-            remedy="give --api-key-file FILE, or --host 127.0.0.1 behind a proxy that checks who comes",
+            remedy="give --api-key-file FILE, or --host 127.0.0.1 behind a proxy that authenticates users",
         )
 
 
@@ -144,7 +144,7 @@ class Protect:
                 # a browser sends such a request for a page of another site without asking first
                 raise RefusedError(
                     415,
-                    "a server without API keys needs to know the type of the body",
+                    "a server without API keys requires a content type",
                     remedy="set Content-Type: application/json or text/csv",
                 )
         path = scope["path"]

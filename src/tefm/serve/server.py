@@ -1,10 +1,9 @@
 """The process of `tefm serve`: models are loaded, then the server listens; SIGTERM finishes what was accepted.
 
-On SIGTERM or Ctrl-C, `/readyz` says no and every reply closes its connection; after `drain` seconds the server stops
+On SIGTERM or Ctrl-C, `/readyz` says no and replies close their connections; after `drain` seconds the server stops
 listening, answers what it has accepted, and ends with status 0. A second signal ends it at once.
 
-The headers of a request have a size and a time, and so many connections are open at once. Where there are too many, the
-one that has waited longest with half a request goes, so that nobody locks others out.
+Headers and open connections are limited; with too many, the connection with the oldest incomplete request is closed.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Service:
         if rows.height > self.settings.max_rows:
             raise RefusedError(
                 422,
-                f"the request has {rows.height:,} rows, and {self.settings.max_rows:,} are allowed",
+                f"the request has {rows.height:,} rows, but at most {self.settings.max_rows:,} are allowed",
                 remedy="send them in several requests, or use `tefm predict` for a whole table",
             )
         return asked, served, rows
@@ -107,7 +107,7 @@ class Service:
         if dropped:
             raise RefusedError(
                 503,
-                f"the request waited for {timeout:g} s and was dropped: the server has too much to do",
+                f"the request waited for {timeout:g} s and was dropped: the server is overloaded",
                 remedy="try again later, or start the server with a longer --timeout",
                 headers={"Retry-After": "5"},
             )
@@ -149,7 +149,7 @@ def validated(kind: type[Asked], content: bytes | dict[str, Any]) -> Asked:
         details, name = first_error(error)
         problem, remedy, value = f"{name}: {details['msg']}", None, details["input"]
         if details["type"] == "extra_forbidden":
-            problem, remedy = f"there is no setting {name!r}", did_you_mean(name, kind.model_fields)
+            problem, remedy = f"unknown setting {name!r}", did_you_mean(name, kind.model_fields)
         elif details["type"] == "missing":
             problem, remedy = f"{name!r} is missing", f'write {{"{details["loc"][-1]}": …}}'
         elif details["type"] == "json_invalid":

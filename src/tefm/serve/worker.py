@@ -1,10 +1,8 @@
 """The thread that owns the models. Requests wait in three lanes; predictions of all clients are answered in batches.
 
 Questions in words are answered in parts, and before each part the predictions that have come in meanwhile.
-Explanations take their turn after a batch of predictions, one at a time. Each asks the model many questions, and before
-every one of them the predictions that have come in meanwhile are answered, so that nobody waits for an explanation.
-Requests for the same explanation that wait at the same time are answered with one. An explanation that cannot be
-expected to end within its timeout, after those before it, is refused at once.
+Explanations run one at a time, and each yields to new predictions before every question to the model. Equal requests
+that wait are answered together; an explanation that will probably not end within its timeout is refused at once.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from tefm.serve.rows import Rows, with_row
 from tefm.serve.served import Served
 
 Lane = Literal["predict", "ask", "explain"]
-#: Rows of a batch of predictions; a larger request is a batch of its own.
+#: Rows per batch of predictions; a larger request is a batch of its own.
 BATCH_ROWS = 256
 #: The part of the timeout that explanations are expected to fill, at most: their times vary (those of the demo's model
 #: by 29% of the mean, as a standard deviation), and so does the measured pace.

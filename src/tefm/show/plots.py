@@ -1,8 +1,7 @@
 """Plots as inline SVG, drawn with matplotlib in the colours of the page.
 
-Every plot is 380 units wide, about the width of a phone, so that its text keeps its size there; wider screens show
-plots side by side. Colours are CSS variables of the page, so one drawing serves light and dark; a notebook, which has
-no such variables, gets the fallback colours. Each plot has a `<title>` and a `<desc>` with its figures in words.
+Every plot is 380 units wide, about a phone; wide screens show them side by side. Colours are CSS variables of the page
+(with fallbacks for notebooks), so one drawing serves light and dark. A `<desc>` has the figures in words.
 
 Without matplotlib a plot has no drawing, and its description is shown instead.
 """

@@ -158,8 +158,8 @@ def titles_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
 def meaning_of(scores: Mapping[str, Any]) -> list[str]:
     """How scores are defined, where that needs to be said."""
     if "auroc" not in scores:
-        meaning = [f"in the label's unit; the interval is to hold {scores['interval']:.0%} of the labels"]
-        completed = "censored times are completed, for all scores but the concordance"
+        meaning = [f"in the label's unit; the interval is meant to cover {scores['interval']:.0%} of the labels"]
+        completed = "censored times are completed for all scores except concordance"
         return [*meaning, completed] if "concordance" in scores else meaning
     return [MEANS] if len(scores["classes"]) > 2 else []
 
@@ -311,7 +311,7 @@ def prediction_table(predictions: pl.DataFrame, most: int = 20, classes: int = 4
 
 
 def answer_table(answers: pl.DataFrame, most: int = 20) -> RichTable:
-    """The first answers to questions, each with what it is worth."""
+    """The first answers to questions, each with what it is worth; what all have in common is left out."""
     title = f"{answers.height:,} answers" + (f", the first {most}" if answers.height > most else "")
     noun, question, p = answers.columns[:3]
     rows = []
@@ -319,7 +319,10 @@ def answer_table(answers: pl.DataFrame, most: int = 20) -> RichTable:
         interval = "" if row["auroc_low"] is None else f" [{row['auroc_low']:.3f}, {row['auroc_high']:.3f}]"
         worth = "not known" if row["auroc"] is None else f"{row['auroc']:.3f}{interval}"
         rows.append((row[noun], printable(row[question]), row[p], row["known"], worth, row["remark"] or ""))
-    return table(title, (noun, "question", "p(yes)", "question is", "AUROC", "remark"), rows, left=2)
+    columns = (noun, "question", "p(yes)", "question is", "AUROC", "remark")
+    kept = [n for n in range(5) if n in (0, 2) or len({row[n] for row in rows}) > 1]
+    kept += [5] * any(row[5] for row in rows)
+    return table(title, [columns[n] for n in kept], [[row[n] for n in kept] for row in rows], left=1 + (1 in kept))
 
 
 def summary_tables(summary: Summary) -> Iterator[RenderableType]:

@@ -1,12 +1,10 @@
 """Fields that come from the time of a record, or from another date of it.
 
-Of its time: how long after the previous and the first one, which weekday and hour. With a `time:` they are added to the
-schema when a model is fitted, where they can say something, and computed from the time column wherever the model reads
-a table. `time_fields: none` leaves them out.
+From its time: how long after the previous and the first record, which weekday and hour. With a `time:`, a fit adds
+those that vary to the schema; `time_fields: none` leaves them out.
 
-Of a date: how many days ago it was, its month and its weekday; `admitted: {kind: date}` in a schema is short for these
-fields. The days are those until the time of the record, or, without a time, those since the date of the first record of
-the sequence.
+From a date (`admitted: {kind: date}`): its month, its weekday, and the days until the time of the record, or, without a
+time, since the date of the first record of the sequence.
 
 Shapes: N records.
 """
@@ -43,22 +41,21 @@ def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
         return schema
     times, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
     clocks: list[tuple[Clock, dict[str, Any]]] = []
-    gap_N = _since(times, sequences, "previous")
-    known = gap_N[np.isfinite(gap_N)]
+    gaps: dict[Clock, NDArray[np.float64]] = {
+        clock: since_N[np.isfinite(since_N)]
+        for clock in ("previous", "first")
+        for since_N in (_since(times, sequences, clock),)
+    }
     # equally spaced records say nothing by their time, and neither do running numbers (whole, and no two the same)
     is_running = unit_seconds is None and times.dtype.is_integer() and times.n_unique() == len(times)
-    if len(np.unique(known)) > 1 and not is_running:
-        unit = None
-        if unit_seconds is not None:
-            usual = float(np.median(known)) * unit_seconds
-            unit = max(
-                (name for name in LENGTHS if usual >= 2 * LENGTHS[name]), key=LENGTHS.__getitem__, default="seconds"
-            )
-        settings = {"kind": "number", "buckets": BUCKETS, "unit": unit}
-        clocks += [
-            ("previous", {**settings, "title": f"Time since the previous {schema.record}"}),
-            ("first", {**settings, "title": f"Time since the first {schema.record}"}),
-        ]
+    if len(np.unique(gaps["previous"])) > 1 and not is_running:
+        for clock, known in gaps.items():
+            unit = None
+            if unit_seconds is not None:
+                usual = float(np.median(known)) * unit_seconds
+                unit = ["seconds", *(name for name in LENGTHS if usual >= 2 * LENGTHS[name])][-1]
+            title = f"Time since the {clock} {schema.record}"
+            clocks.append((clock, {"kind": "number", "buckets": BUCKETS, "unit": unit, "title": title}))
     if unit_seconds is not None:
         seconds_N = np.unique(times.to_numpy() * unit_seconds)
         if len(np.unique(seconds_N // 86_400)) > 7:
@@ -88,7 +85,7 @@ def _column(field: Field, times: pl.Series, unit_seconds: float | None, sequence
     if field.clock in ("previous", "first"):
         gap_N = _since(times, sequences, field.clock)
         if field.unit is not None and unit_seconds is not None:
-            gap_N = gap_N * (unit_seconds / LENGTHS[field.unit])
+            gap_N = np.round(gap_N * (unit_seconds / LENGTHS[field.unit]), 9)  # 0.1, not 0.09999999999999999
         return pl.Series(field.name, gap_N, nan_to_null=True)
     if unit_seconds is None:  # plain numbers, in a table that had dates at fit time
         return pl.Series(field.name, [None] * len(times), dtype=pl.Float64)
@@ -128,7 +125,7 @@ def _days(frame: pl.DataFrame, name: str, schema: Schema, file: str | None) -> p
     dates, seconds = moments_of(frame, name, "date", schema, file)
     if seconds is None and dates.is_not_null().any():
         raise InputError(
-            "the column contains numbers and no dates",
+            "the column contains numbers, not dates",
             file=file,
             column=name,
             value=dates.drop_nulls()[0],

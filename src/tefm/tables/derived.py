@@ -1,4 +1,4 @@
-"""Fields that no column holds: they are computed, many from other records of a sequence, wherever a table is read.
+"""Computed fields, which no column holds; many depend on other records of the sequence.
 
 They come from the time of records and from columns of dates (`clock.py`), and from values that repeat (`repeats.py`).
 """

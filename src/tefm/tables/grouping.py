@@ -1,7 +1,6 @@
 """Grouping the records of a table into sequences: one per entity, or windows of consecutive records.
 
-Below that, what the columns with a role are read as: entities and labels are text, times are ranks, and free text is
-written into prompts. Values that cannot be read raise an error that names them.
+Entities and labels are read as text, times as ranks. Values that cannot be read raise an error that names them.
 """
 
 from __future__ import annotations
@@ -145,7 +144,9 @@ def first_rows(entities: pl.Series) -> NDArray[np.int64]:
 
 
 #: Times as text: ISO 8601, with "T" replaced by a blank and "Z" by +00:00.
-_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
+_DAYS, _CLOCKS = ("%Y-%m-%d", "%d.%m.%Y"), (" %H:%M:%S%.f", " %H:%M", "", " %H:%M:%S%.f%z", " %H:%M%z")
+#: With points, the day comes first everywhere.
+_FORMATS = tuple(day + clock for day in _DAYS for clock in _CLOCKS)
 
 
 def entities_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> pl.Series:
@@ -289,9 +290,9 @@ def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -
 
 
 def _parsed(text: pl.Series, name: str, role: str, file: str | None) -> tuple[pl.Series, float | None]:
-    """Text as integers, as floats or as ISO times (in microseconds), whichever fits every value."""
+    """Text as integers, as floats or as times (in microseconds), whichever fits every value."""
     iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
-    times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _ISO_FORMATS]
+    times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _FORMATS]
     candidates = [
         text.cast(pl.Int64, strict=False),
         text.cast(pl.Float64, strict=False),
@@ -302,7 +303,7 @@ def _parsed(text: pl.Series, name: str, role: str, file: str | None) -> tuple[pl
     if unread.any():
         otherwise = "or remove `time:` to keep the file's order" if role == "time" else "or move the column to `ignore`"
         raise InputError(
-            f"{unread.sum()} of {len(text)} rows have a {role} that is neither a number nor an ISO date",
+            f"{unread.sum()} of {len(text)} rows have a {role} that is neither a number nor a date of a known form",
             file=file,
             column=name,
             value=text.filter(unread)[0],

@@ -44,9 +44,9 @@ MOST_RARE_WORDS = 20
 #: Text is a list if this share of its items occurs in more than one row (not so the years of 2024;00017).
 REPEATED_SHARE = 0.15
 #: Integers in a column with such a name are codes, not quantities.
-CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
+CODE_NAME = re.compile(r"(^|[_\s:])(id|code|type|class|category|icd\d*|zip|port|resource)$", re.IGNORECASE)
 #: Integers in a column with such a name, and with more than MOST_CODES different values, identify something.
-IDENTIFIER_NAME = re.compile(r"(?:^|[_\s.:-])(?i:id|ids|uuid|guid|key|nbr|no|number|identifier)$|(?<=[a-z])I[dD]$")
+IDENTIFIER_NAME = re.compile(r"(?:^|[_\s.:-])(?i:id|ids|uuid|guid|key|nbr|nr|no|number|identifier)$|(?<=[a-z])I[dD]$")
 MOST_CODES = 300
 #: A label that is a number is predicted as one if it has more different values than this.
 MANY_NUMBERS = 20
@@ -61,10 +61,14 @@ ENTITY_NAME = re.compile(  # the last ones are those of event logs
     r"|^case[_\s]?(id|nbr|no|number|key)$|^case:concept:name$",
     re.IGNORECASE,
 )
+#: The time in event logs.
+TIME_NAME = re.compile(r"^time:timestamp$", re.IGNORECASE)
 LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECASE)
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
 DELIMITERS = (";", "|", ",")
-DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
+DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}\.\d{1,2}\.\d{4}(\s|$))")
+UNCLEAR_DATE = re.compile(r"^\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$)")
+DECIMAL_COMMA = re.compile(r"^[-+]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$")
 #: How to overrule a guess.
 AS_CATEGORY = "to use it, move it from `ignore` to `fields` as a category"
 DATES = "a date or time: use it with --time to order records, or write it under `fields` as a date"
@@ -113,6 +117,7 @@ def schema_of(
     if frame.height == 0:
         raise InputError("the table has no rows", file=table.name, remedy="inferring a schema needs at least one row")
     entity = entity or _named(frame, ENTITY_NAME, repeated=True)
+    time = time or (entity and _named(frame, TIME_NAME))
     label = label or _named(frame, LABEL_NAME, taken=(entity,))
     named = [(role, name) for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None]
     roles = {name: role for role, name in named}
@@ -267,7 +272,12 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     mostly_open = len(open_ended) and 2 * len(open_ended) >= as_numbers(counts["word"]).count()  # >200, >300, normal
     if not mostly_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
         return _with_open_ended(_number(words, present, numbers, distinct), open_ended)
-    return _text(words, present, distinct)
+    guess = _text(words, present, distinct)
+    if present.str.contains(DECIMAL_COMMA.pattern).mean() >= NUMERIC_SHARE:  # type: ignore[operator]
+        example = present.filter(present.str.contains(","))[0]
+        why = f"numbers with a decimal comma, such as {example!r}, are words here: write them with a point"
+        return replace(guess, why=why)
+    return guess
 
 
 def _list(series: pl.Series) -> Guess:
@@ -325,6 +335,9 @@ def _is_counter(values: pl.Series, distinct: int, rows: int) -> bool:
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
     if present.head(200).str.contains(DATE.pattern).mean() == 1:
         return _guessed(words, DATES, distinct)
+    if present.head(200).str.contains(UNCLEAR_DATE.pattern).mean() == 1:
+        why = f"dates such as {present[0]!r}, day or month first: write them like 2024-01-31 to use them"
+        return _guessed(words, why, distinct)
     for delimiter in DELIMITERS:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
             items = present.str.split(delimiter).list.eval(pl.element().str.strip_chars()).list.unique().explode()

@@ -1,4 +1,4 @@
-"""The layout of a vectorised record: the meaning of each slot.
+"""The layout of a vectorised record: the meaning of each slot (an encoded feature).
 
 Slot value 0 always means "absent": missing, not measured, flag off, masked out. A slot of size n takes the values 0…n.
 This module needs only the standard library and numpy, so that the stages after `tables/` can work from arrays alone.

@@ -1,8 +1,7 @@
 """The leakage check: fields that reveal the label because they were recorded after the outcome.
 
-It reports a field that alone predicts the label almost perfectly, a field that is present almost only with one outcome
-(a time of death), and a column that is a copy of the label. A report is a warning, not a verdict: some fields are
-legitimately that good.
+A warning, not a verdict, about fields that alone predict the label almost perfectly, those that are present almost only
+with one outcome (a time of death), and columns that copy the label.
 
 Shapes: N records, D slots, V values of a slot, L classes, H halves.
 """
@@ -101,7 +100,7 @@ def check_leakage(slots_ND: Slots, layout: Layout, labels: NDArray[Any] | Sequen
             member = f", through {slot.name!r}," if len(own) > 1 else ""
             reason = f"alone{member} separates the label '{names[best]}' from the others with AUC {score:.3f}"
         elif score >= HINT_AUC and LATER_WORDS.search(field.lower()):
-            reason = f"sounds like something known only after the outcome, and alone has AUC {score:.3f}"
+            reason = f"has a name that suggests it is only known after the outcome, and alone reaches AUC {score:.3f}"
         else:
             continue
         leaks.append(Leak(field, reason, score, _REMEDY))

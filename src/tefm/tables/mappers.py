@@ -231,7 +231,8 @@ def _short(value: float) -> str:
         bound = math.nextafter(value, towards)
         if not bound or len(repr(value)) - len(repr(bound)) >= EXTRA_DIGITS:
             return sign + _short(bound)
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    is_plain = abs(value) < 1e15 and (abs(value) >= 1e4 or float(value).is_integer())
+    return f"{value:.0f}" if is_plain else f"{value:.4g}"
 
 
 def flags_of(ids_N: NDArray[np.int64], words: Sequence[str | None], f: Field, file: str) -> NDArray[np.uint8]:

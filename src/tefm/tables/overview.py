@@ -6,6 +6,7 @@ a table's first rows, and writes them under `static:`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,7 @@ from tefm.tables.columns import Columns, value_names
 from tefm.tables.grouping import entities_of, labels_of, time_ranks
 from tefm.tables.readers.source import unnamed
 from tefm.tables.schema import Field, Schema
-from tefm.tables.sequences import Sequences
+from tefm.tables.sequences import Sequences, Texts
 
 #: A field with more values than this does not divide records into groups.
 FEW_VALUES = 8
@@ -133,9 +134,10 @@ def ambiguities(
     1 of 2 entities ('who') have records at the same time ('day'): these stay in the file's order
     1 of 2 entities ('who') have records with different labels ('ill'): the label of the last record is used
     """
-    if schema.entity is None:
-        return []
     labels = labels_of(frame, schema, file)
+    remarks = [] if labels is None or schema.number is not None else _spellings(labels, schema)
+    if schema.entity is None:
+        return remarks
     records = pl.DataFrame(
         {
             "entity": entities_of(frame, schema.entity, schema, file),
@@ -151,7 +153,6 @@ def ambiguities(
     tied, differ, undecided = (int(by_entity[name].sum()) for name in ("tied", "differ", "undecided"))
     of_all = f"of {by_entity.height:,} entities ({schema.entity!r}) have records"
     used = "the label of the last record" if background is None else f"the first label other than {background!r}"
-    remarks = []
     if tied:
         remarks.append(f"{tied:,} {of_all} at the same time ({schema.time!r}): these stay in the file's order")
     if differ and schema.number is None:
@@ -159,6 +160,16 @@ def ambiguities(
     if undecided and background is None and schema.number is None:
         remarks[-1] += f"; for {undecided:,} the last records are at the same time, and the file's order decides"
     return remarks
+
+
+def _spellings(labels: Texts, schema: Schema) -> list[str]:
+    """A remark about classes whose names differ in nothing but case and blanks."""
+    names = sorted({*labels} - {None})
+    folded = {name: " ".join(name.casefold().split()) for name in names}
+    counts = Counter(folded.values())
+    alike = [name for name in names if counts[folded[name]] > 1]
+    remark = f"labels ({schema.label!r}) that differ only in case or blanks are different classes: {listed(alike)}"
+    return [f"{remark}; if they mean the same, write them alike"] if alike else []
 
 
 # ---- fields of the entity --------------------------------------------------------------------------------------------

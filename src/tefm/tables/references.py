@@ -108,7 +108,7 @@ def _check_columns(table: Table) -> None:
         problem = f"a table of references needs the columns {listed(REQUIRED)}; it has {listed(table.columns)}"
         raise InputError(problem, file=table.name, column=missing[0], remedy=f"add or rename {listed(missing)}")
     if unknown:
-        problem = "a table of references has no such column"
+        problem = "unknown column in a table of references"
         remedy = f"{did_you_mean(unknown[0], known)}; otherwise leave {listed(unknown)} out"
         raise InputError(problem, file=table.name, column=unknown[0], remedy=remedy)
 

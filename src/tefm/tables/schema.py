@@ -235,7 +235,7 @@ class Schema(_Described):
         column, kind = settings.pop("column", None), settings.pop("kind")
         if not isinstance(column, str) or kind not in ("number", "category") or (kind == "category" and settings):
             raise ValueError(
-                f"the label {label!r} is not a column and a kind → write `label: {{column: days, kind: number}}`, "
+                f"not a valid label: {label!r} → write `label: {{column: days, kind: number}}`, "
                 "or `kind: category` for the values as classes"
             )
         return {**body, "label": column, "number": NumberLabel.checked(settings) if kind == "number" else None}
@@ -283,7 +283,7 @@ class Schema(_Described):
         for column, use in uses:
             if use_of.get(column, use) != use:
                 raise ValueError(
-                    f"column {column!r} is claimed twice: as {use_of[column]} and as {use} → keep one of them"
+                    f"column {column!r} is used twice: as {use_of[column]} and as {use} → keep one of them"
                 )
             use_of[column] = use
         for column in filter(None, (self.label, self.observed)):
@@ -304,7 +304,7 @@ class Schema(_Described):
         for field in self.fields:
             if field.repeats is not None and field.repeats not in repeated:
                 raise ValueError(
-                    f"field {field.name!r} repeats {field.repeats!r}, which is no category with a column of its own"
+                    f"field {field.name!r} repeats {field.repeats!r}, which is not a category with a column of its own"
                     f" → {did_you_mean(field.repeats, repeated)}"
                 )
 
@@ -314,11 +314,11 @@ class Schema(_Described):
         derived = {field.name: field.derived for field in self.fields}
         for name in self.static:
             if name not in derived:
-                raise ValueError(f"`static` names {name!r}, which is no field → {did_you_mean(name, derived)}")
+                raise ValueError(f"`static` names {name!r}, which is not a field → {did_you_mean(name, derived)}")
             if derived[name]:
                 raise ValueError(f"`static` names {name!r}, which is computed for every record → leave it out")
         if self.entity is None:
-            raise ValueError("`static` fields are those of an entity → name its column, `entity: COLUMN`")
+            raise ValueError("`static` fields need an entity → name its column, `entity: COLUMN`")
         if len(set(self.static)) == len(self.fields):
             raise ValueError("all fields are `static`: the records have none → leave at least one of them out")
 
@@ -440,7 +440,7 @@ class Schema(_Described):
         path = Path(path)
         if not path.is_file():
             remedy = "create one with: tefm inspect TABLE --out schema.yaml"
-            raise SchemaError("there is no schema file", file=path, remedy=remedy)
+            raise SchemaError("no such schema file", file=path, remedy=remedy)
         problem, remedy = "the schema is not UTF-8 text", "save it as UTF-8"
         with failing_as(UnicodeDecodeError, problem, error=SchemaError, file=path, remedy=remedy):
             text = path.read_text(encoding="utf-8")

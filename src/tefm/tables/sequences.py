@@ -23,7 +23,9 @@ from tefm.scoring.numbers import in_order
 
 #: An array of texts, None where one is missing.
 Texts = NDArray[np.object_]
-#: What there is one of for each sequence, and not for each record.
+#: Labels with more classes than this must occur more than once.
+FEW_CLASSES = 50
+#: What belongs to a sequence and not to a record.
 PER_SEQUENCE = ("ids", "labels", "ends", "texts")
 
 
@@ -200,7 +202,7 @@ def runs(firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray
 
 
 def check_label(labels: Texts | None, *, column: str | None = None, file: str | None = None) -> tuple[str, ...]:
-    """The classes, in alphabetical order, buckets of a number from low to high; an error if they are fewer than two."""
+    """The classes, in alphabetical order, buckets of a number from low to high; an error if none can be learned."""
     present = [] if labels is None else [str(label) for label in labels if label is not None]
     missing = "a class written as 'none' or 'n/a' counts as missing unless you remove it from the schema's 'missing'"
     unsupervised = "learn codes without the label (task_aware=False, --unsupervised)"
@@ -212,6 +214,9 @@ def check_label(labels: Texts | None, *, column: str | None = None, file: str | 
     elif len(set(present)) == 1:
         problem = f"all {len(present)} labels are the same: one class is not enough to learn from"
         remedy = f"add records of another class, name another label column, or {unsupervised}; {missing}"
+    elif FEW_CLASSES < len(set(present)) > len(present) / 2:
+        problem = f"the label has {len(set(present)):,} classes among {len(present):,} sequences: most occur only once"
+        remedy = "name another label column, or write numbers so that they can be read (12.5, not 12,5 or 12.5 kg)"
     else:
         return in_order(set(present))
     raise InputError(problem, file=file, column=column, value=present[0] if present else None, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Vectorising: a table becomes slots, and slots become a table again.
+"""Vectorising: a table becomes slots (encoded features), and slots become a table again.
 
 `Vectoriser.fit` reads the training rows once, in batches; `transform` and `inverse` apply what it learned, forward and
 backward.

@@ -1,10 +1,9 @@
 """Conventional models on the same split as ours: inputs and settings are chosen on validation, the test is scored once.
 
-Each model tries all of its settings on every kind of inputs. On a large training part that would take longer than our
-own model, so LightGBM, XGBoost and logistic regression are then chosen on a sample of it: 20,000 sequences of two
-classes, fewer (but at least 10,000) with more classes, because a boosted model has a tree per class and round. First
-the kind of inputs is chosen, with the first setting, then the setting. Only what was chosen is fitted on all sequences.
-Where the language model reads free text, they read it too: after the kind of inputs, the form of the text is chosen.
+First the kind of inputs is chosen, with the first setting, then the form of free text, if the language model reads any,
+then the setting. On a large training part, LightGBM, XGBoost and logistic regression choose on a sample (20,000
+sequences of two classes, at least 10,000 with more, which need a tree per class and round); only the chosen model is
+fitted on all sequences.
 
 Shapes: N records or sequences, D slots, F raw columns, Q classes.
 """

@@ -2,8 +2,8 @@
 
 Neither the codes nor the language model change, so the answers to all other questions stay what they are.
 
-Codes hold what the tokenizer found worth keeping before it knew the question, so fields are read beside them. The state
-of the language model is read only where it has read texts: otherwise it says less than the codes that it comes from.
+Codes may have lost what the question needs, so fields are read too. The state of the language model is read only where
+the model reads texts: otherwise it holds less than the codes.
 
 Shapes: S sequences, F features, M models, C settings of a model.
 """

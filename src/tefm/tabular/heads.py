@@ -284,7 +284,7 @@ def of_boosted(model: Any, x_SF: NDArray[Any]) -> tuple[Trees, ...] | None:
             return tuple(of.model_copy(update={"bias": bias}) for of, bias in zip(trees, bias_T.tolist(), strict=True))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         pass
-    log.warning("this version of scikit-learn keeps its trees in another form: the model answers without these trees")
+    log.warning("this version of scikit-learn stores trees differently: the model answers without them")
     return None
 
 

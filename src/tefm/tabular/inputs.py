@@ -1,4 +1,4 @@
-"""What a plain model is given of a sequence: one row of features, and the words of its text.
+"""The inputs of plain models: one row of features per sequence, and the words of its text.
 
 Words are weighted by TF-IDF, learned from the training part alone. Trees get few columns of them, logistic regression
 all. Validation chooses the form, whether the text of the last record or of all records is read, and whether any is.

@@ -1,9 +1,8 @@
 """LightGBM and logistic regression, each with the settings that do best on validation.
 
-The choice follows the same rule for every model: with two classes the highest AUROC wins, with more (or where
-validation lacks a class) the lowest log-loss. Ties go to the lower log-loss, then to the setting that was tried first.
-Each model tries six settings: LightGBM 15, 7 or 31 leaves and learning rate 0.04 or 0.1, logistic regression six
-strengths.
+With two classes the highest validation AUROC wins, with more (or where validation lacks a class) the lowest log-loss.
+Ties go to the lower log-loss, then to the setting that was tried first.
+Six settings each: LightGBM 15, 7 or 31 leaves and learning rate 0.04 or 0.1, logistic regression six strengths.
 
 Shapes: N sequences, F features, Q classes.
 """

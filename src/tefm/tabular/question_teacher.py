@@ -1,14 +1,11 @@
 """What the records of a history say about every question: a regression for all of them, and trees for frequent ones.
 
-Most questions are rare: a few dozen histories answer yes, and a language model memorises those before it learns to read
-codes. So it learns from *cross-fitted* probabilities (distillation), which are known for every history and every
-question, and come from a model that never saw the history's entity. What was learned from all histories answers beside
-it.
+Most questions are rare, and a language model would memorise the few histories (prefixes) that answer yes. So it learns
+from *cross-fitted* probabilities (distillation): they exist for every history and question, and come from a model that
+never saw the entity. A model of all histories answers together with the language model.
 
-The regression is ridge. Each question has the strength that ranks its held-out answers best; a rare one that of all
-questions together. With rare answers the best strengths are large, and the regression beats gradient-boosted trees. A
-frequent question may depend on interactions or on the order: it is also learned by trees, and the model that ranks its
-held-out answers better is used.
+The regression is ridge, with the strength that ranks a question's held-out answers best (for rare ones, those of all
+questions). Frequent questions may depend on interactions or on the order, so trees are tried for them as well.
 
 An answer is 1 for yes, 0 for no, −1 where the question is not asked of the history.
 

@@ -77,7 +77,7 @@ def _whole_subjects(files: Sequence[Path], names: Sequence[str]) -> Iterator[pl.
         twice = seen & subjects or {subject for subject, count in Counter(runs.to_list()).items() if count > 1}
         if twice or None in subjects:
             raise InputError(
-                "the events of a subject are not together, as MEDS demands" if twice else "an event has no subject",
+                "the events of a subject are not together, as MEDS requires" if twice else "an event has no subject",
                 file=file,
                 column=SUBJECT,
                 value=min(twice) if twice else None,
@@ -136,7 +136,7 @@ def _resolved(files: Sequence[Path], how: MedsRecords, folder: Path) -> MedsReco
         if not starts:
             known = codes["vocabulary"].unique().sort().to_list()
             raise InputError(
-                "nothing says where a visit begins",
+                "no setting says where a visit begins",
                 file=folder,
                 remedy="give meds: {starts: [CODE]} or meds: {visit: COLUMN}, or make windows with "
                 f"meds: {{records: window, window: 7d}}; codes begin with {listed(known)}",
