@@ -42,4 +42,9 @@ def test_long_tables_are_followed_in_parts(fitted: TEFM) -> None:
 
 def test_windows_have_no_history_to_follow(fitted: TEFM, explained: Explained) -> None:
     windows = replace(fitted.preparation, config=fitted.config.model_copy(update={"window": 5}))
-    explained(InputError, lambda: next(windows.batches(stays(5), each_record=True)), "5 consecutive stays", "history")
+    explained(
+        InputError,
+        lambda: next(windows.batches(stays(5), each_record=True)),
+        "5 consecutive stays",
+        "records of an entity",
+    )

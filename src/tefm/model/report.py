@@ -35,8 +35,17 @@ from tefm.scoring.breakdown import (
     threshold_counts,
 )
 from tefm.scoring.survival import Survival
-from tefm.show.figures import Case, ExplainedExamples, FieldGroups, Figures, Method, Outcome, Overview
-from tefm.show.terminal import BASELINES, titles_of
+from tefm.show.figures import (
+    Case,
+    ExplainedExamples,
+    FieldGroups,
+    Figures,
+    Method,
+    Outcome,
+    Overview,
+    titles_of,
+)
+from tefm.show.terminal import BASELINES
 from tefm.tables.overview import groups_of, missing_shares, tied_records
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records

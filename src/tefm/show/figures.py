@@ -13,9 +13,24 @@ from tefm.language.shortening import TokenCount
 from tefm.questions.book import Book
 from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, Evaluation, GroupScores, ThresholdCounts
 from tefm.scoring.metrics import Verdict
+from tefm.scoring.numbers import metrics_in
 
 #: A bootstrap over fewer sequences than this gives intervals that are too narrow.
 FEW_FOR_INTERVALS = 50
+#: What the scores of classes are called; of those with an arrow, less is better.
+TITLES = {
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "auprc": "AUPRC",
+    "brier": "Brier ↓",
+    "ece": "ECE ↓",
+}
+
+
+def titles_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
+    """What the scores of classes, or of a number, are called."""
+    return TITLES if "auroc" in scores else metrics_in(scores)
 
 
 def plain(figures: Any) -> dict[str, Any]:

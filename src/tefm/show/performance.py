@@ -9,10 +9,9 @@ import numpy as np
 
 from tefm.scoring.breakdown import CURVES, GroupScores
 from tefm.scoring.weighted import Interval
-from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
+from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method, titles_of
 from tefm.show.html import HtmlTable, decimal
 from tefm.show.plots import Axis, Level, Plot, Series, curves
-from tefm.show.terminal import titles_of
 
 #: Every how many thresholds the table has a row.
 EVERY = 10

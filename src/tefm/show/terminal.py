@@ -138,21 +138,6 @@ def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
 
 #: How the models that a fit is compared with are called.
 BASELINES = {"lightgbm": "LightGBM", "logistic": "logistic regression", "median": "always the median"}
-FIGURES = {
-    "auroc": "AUROC",
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "auprc": "AUPRC",
-    "brier": "Brier (lower is better)",
-    "ece": "ECE (lower is better)",
-}
-
-
-def titles_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
-    """What the scores of classes, or of a number, are called."""
-    from tefm.scoring.numbers import metrics_in
-
-    return FIGURES if "auroc" in scores else metrics_in(scores)
 
 
 def meaning_of(scores: Mapping[str, Any]) -> list[str]:
@@ -170,7 +155,7 @@ MEANS = "AUROC, AUPRC and macro F1 are means over the classes that occur; rare c
 
 def evaluation_table(evaluation: Evaluation) -> RichTable:
     """Every score with its interval."""
-    from tefm.show.figures import FEW_FOR_INTERVALS
+    from tefm.show.figures import FEW_FOR_INTERVALS, titles_of
 
     scores = evaluation.to_dict()
     titles = titles_of(scores).items()
@@ -274,6 +259,8 @@ def _mean(title: str, values: Sequence[float | None]) -> str:
 
 def scores_table(outcome: Outcome) -> RichTable:
     """Every score of every model, with its interval."""
+    from tefm.show.figures import titles_of
+
     models, test = _scores_by_model(outcome), outcome.test.to_dict()
     titles = titles_of(test).items()
     rows: list[tuple[str | None, ...]] = [
