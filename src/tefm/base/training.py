@@ -87,7 +87,7 @@ def side_by_side(calls: Sequence[Callable[[], Result]], memory: int) -> Iterator
     from threadpoolctl import ThreadpoolController
 
     threads = torch.get_num_threads()
-    workers = min(threads, len(calls), 1 + MEMORY // memory)
+    workers = min(threads, len(calls), 1 + MEMORY // max(1, memory))
     if workers < 2:
         yield from (call() for call in calls)
         return

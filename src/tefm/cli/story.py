@@ -30,7 +30,7 @@ from tefm.show.terminal import codes_tables, comparison_table, outcome_tables
 #: The test patient whose prediction is explained is drawn with this seed.
 DRAWN_WITH = 0
 #: Further predictions that the report explains: fewer than usual, which saves a minute.
-EXPLAINED = 6
+EXPLAINED = 4
 
 
 @dataclass(frozen=True)

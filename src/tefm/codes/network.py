@@ -197,11 +197,11 @@ class CodeNetwork(nn.Module):
 
     def split(self, out_NM: Tensor) -> list[tuple[Group, Tensor]]:
         """The decoder's output by group: (N, slots) for flags, (N, slots, values) for the others."""
-        parts = []
-        for group in self.groups:
-            part = out_NM[:, group.start : group.stop]
-            parts.append((group, part if group.size == 1 else part.unflatten(1, (-1, group.size + 1))))
-        return parts
+        of_each = out_NM.split([group.stop - group.start for group in self.groups], dim=1)  # slices cost more backwards
+        return [
+            (group, part if group.size == 1 else part.unflatten(1, (-1, group.size + 1)))
+            for group, part in zip(self.groups, of_each, strict=True)
+        ]
 
     def member_scores(self, latent_Nd: Tensor) -> Tensor:
         """The scores that the threshold applies to: one per flag of a set, about from 0 to 1."""

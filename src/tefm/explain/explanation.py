@@ -438,11 +438,11 @@ def _small(p: float) -> str:
 def _percent(share: float) -> str:
     """A share in whole percent; a small one that is not zero keeps a digit.
 
-    >>> [_percent(share) for share in (0.9712, 0.004, 0.0, 1.0, 0.9996)]
-    ['97%', '0.4%', '0%', '100%', '99.9%']
+    >>> [_percent(share) for share in (0.9712, 0.004, 0.00004, 0.0, 1.0, 0.9996)]
+    ['97%', '0.4%', '<0.1%', '0%', '100%', '99.9%']
     """
     if 0 < share < 0.01:
-        return f"{max(share, 0.001):.1%}"
+        return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
     if 0.99 < share < 1:
         return f"{min(share, 0.999):.1%}"
     return f"{share:.0%}"

@@ -27,7 +27,7 @@ from tefm.tables.vectorise import Vectoriser
 #: What the stored reference is called.
 AT_FIT = "held-out records at fit time"
 #: Sequences that are counted at most, those that are answered too, and those of a quick fit: answers take time.
-COUNTED, ANSWERED, QUICK_ANSWERED = 100_000, 10_000, 2_000
+COUNTED, ANSWERED, QUICK_ANSWERED = 100_000, 5_000, 2_000
 #: Bins of errors, with equal shares of the reference.
 BINS = 10
 #: Bins of confidence: their upper ends as shares of the reference. A rare class is at the upper end.

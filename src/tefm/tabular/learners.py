@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import extra
-from tefm.base.training import threads_for
+from tefm.base.training import side_by_side, threads_for
 from tefm.scoring.metrics import score
 from tefm.scoring.numbers import levels_of
 from tefm.tabular.inputs import Features, for_regression
@@ -135,14 +136,28 @@ def choose(candidates: Iterable[Candidate], seen: Numbers, validation: Examples[
 
     tried: list[Chosen] = []
     figures = []
-    for predict, settings in candidates:
-        predict_proba = partial(all_classes, predict)
-        p_NQ = predict_proba(validation.inputs)
-        auroc, loss = auroc_of(p_NQ, validation.labels_N, task), log_loss(p_NQ, validation.labels_N)
-        rank = (-auroc if auroc is not None and task.classes == 2 else 0.0, loss)
-        figures.append({**settings, "auroc": auroc, "log_loss": loss})
-        tried.append(Chosen(predict_proba, settings, p_NQ, rank, ()))
+    with _without_advice():
+        for predict, settings in candidates:
+            predict_proba = partial(all_classes, predict)
+            p_NQ = predict_proba(validation.inputs)
+            auroc, loss = auroc_of(p_NQ, validation.labels_N, task), log_loss(p_NQ, validation.labels_N)
+            rank = (-auroc if auroc is not None and task.classes == 2 else 0.0, loss)
+            figures.append({**settings, "auroc": auroc, "log_loss": loss})
+            tried.append(Chosen(predict_proba, settings, p_NQ, rank, ()))
     return replace(min(tried, key=lambda candidate: candidate.rank), tried=tuple(figures))
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Without warnings of libraries that need no action; set once, because filters are shared by all threads."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        # a regression that stops early is a weaker candidate, and validation decides whether it is good enough
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # LightGBM's successors of it, eval_X and eval_y, are missing from earlier versions
+        warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+        yield
 
 
 def stopping_examples(validation: Examples[Any], seen: Numbers) -> tuple[Any, Numbers]:
@@ -192,11 +207,8 @@ def early_stopped(
 
     model = getattr(lightgbm, kind)(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
     stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
-    with warnings.catch_warnings():
-        # its successors eval_X and eval_y are missing from earlier versions
-        warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
-        categories = features.of_kind("category")
-        return model.fit(*learn, eval_set=[stop], categorical_feature=categories, callbacks=[stopping])
+    categories = features.of_kind("category")
+    return model.fit(*learn, eval_set=[stop], categorical_feature=categories, callbacks=[stopping])
 
 
 def choose_trees(
@@ -219,7 +231,8 @@ def choose_trees(
             model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
         return lambda inputs: model.predict_proba(inputs.x_NF), {**settings, "trees": trees}
 
-    return choose(map(candidate, task.grid(grid)), seen, validation, task)
+    calls = [partial(candidate, settings) for settings in task.grid(grid)]
+    return choose(side_by_side(calls, train.inputs.x_NF.nbytes), seen, validation, task)
 
 
 def fit_quantiles(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
@@ -240,13 +253,16 @@ def fit_quantiles(train: Examples[Features], validation: Examples[Features], tas
         with threads_for(len(train.labels_N)):
             return early_stopped("LGBMRegressor", {**settings, **objective}, learn, stop, train.inputs, task)
 
-    tried = []
-    for settings in task.grid(lightgbm_grid()):
-        median = fit(settings, middle)
-        tried.append((float(np.abs(median.predict(stop[0]) - stop[1]).mean()), settings, median))
-    loss, settings, median = min(tried, key=lambda of: of[0])
-    others: list[dict[str, Any]] = [{"objective": "regression"}, low, high]
-    predict = partial(predicted, [median, *(fit(settings, objective) for objective in others)])
+    grid, memory = task.grid(lightgbm_grid()), learn[0].nbytes
+    with _without_advice():
+        medians = side_by_side([partial(fit, settings, middle) for settings in grid], memory)
+        tried = [
+            (float(np.abs(median.predict(stop[0]) - stop[1]).mean()), settings, median)
+            for settings, median in zip(grid, medians, strict=True)
+        ]
+        loss, settings, median = min(tried, key=lambda of: of[0])
+        others = [partial(fit, settings, objective) for objective in ({"objective": "regression"}, low, high)]
+        predict = partial(predicted, [median, *side_by_side(others, memory)])
     all_tried = tuple({**settings, "mae": loss} for loss, settings, _ in tried)
     return Chosen(predict, settings, predict(validation.inputs), (loss, 0.0), all_tried)
 
@@ -278,17 +294,13 @@ def regressions(
     task: LearningTask,
 ) -> Iterator[Candidate]:
     """A logistic regression on the transformed inputs for each strength; `settings` are those of the transformation."""
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     x_NF, (_, positions_N) = transform(train.inputs), train.seen
 
     def candidate(tried: Settings) -> Candidate:
-        linear = LogisticRegression(C=tried["C"], max_iter=1_000, random_state=task.seed)
-        with warnings.catch_warnings():
-            # a fit that stops early is a weaker candidate, and validation decides whether it is good enough
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            linear.fit(x_NF, positions_N)
+        linear = LogisticRegression(C=tried["C"], max_iter=1_000, random_state=task.seed).fit(x_NF, positions_N)
         return lambda inputs: linear.predict_proba(transform(inputs)), tried
 
-    return map(candidate, task.grid([{**settings, "C": strength} for strength in strengths]))
+    calls = [partial(candidate, tried) for tried in task.grid([{**settings, "C": strength} for strength in strengths])]
+    return side_by_side(calls, x_NF.data.nbytes)
