@@ -31,10 +31,12 @@ from support.cards import (
 )
 
 from tefm.base.errors import InputError
-from tefm.explain.in_words import describe_rationale
+from tefm.explain.conditions import Condition
+from tefm.explain.in_words import describe_rationale, finding_of
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.render import cards_page
 from tefm.rationale.verify import Verification
+from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
 
 # ---- only what was selected -----------------------------------------------------------------------------------------
@@ -267,3 +269,21 @@ assert not {"polars", "torch", "sklearn"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], input=body, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        ((1, 2), "ward: a or b"),
+        ((0, 1, 2, 3, 5), "ward: not d"),
+        ((0, 1, 2, 3), "ward: not d or other"),
+        ((1, 2, 3, 4), "ward: any known value"),
+        ((1, 2, 3, 5), "ward: any value but d"),
+        ((1, 2, 3), "ward: a, b or c"),
+    ],
+)
+def test_values_in_words(allowed: tuple[int, ...], words: str) -> None:
+    """The last value stands for those that are rare or new, 0 for none."""
+    schema = Schema.from_yaml("{fields: {ward: category}}")
+    vectoriser = Vectoriser.fit(pl.DataFrame({"ward": [*"abcd"] * 4}), schema)
+    assert finding_of(vectoriser, Condition((0,), allowed), np.zeros((1, 1), np.uint8)).words == words

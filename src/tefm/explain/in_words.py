@@ -96,7 +96,11 @@ def _in_words(vectoriser: Vectoriser, condition: Condition) -> tuple[str, str]:
     others = sorted({*range(slot.size + 1)} - {*values})
     named = [mapper.in_words(value) if value else "not recorded" for value in values]
     if len(others) < min(len(values), NAMED):
-        return f"{title}: not {_either([mapper.in_words(value) if value else 'missing' for value in others])}", ""
+        if 0 in others:  # the last value stands for all that are rare or new
+            known = "any known value" if slot.size in others else "any value"
+            but = [mapper.in_words(value) for value in others if 0 < value < slot.size]
+            return f"{title}: {known}{f' but {_either(but)}' if but else ''}", ""
+        return f"{title}: not {_either([mapper.in_words(value) for value in others])}", ""
     listed = named if len(named) <= LISTED else [*named[: LISTED - 1], f"{len(named) - LISTED + 1} others"]
     return f"{title}: {_either(listed)}", named[0] if len(named) == 1 else ""
 
