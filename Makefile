@@ -49,7 +49,7 @@ docs: $(VENV)/dev.stamp
 
 # the outputs of the notebooks, made again
 notebooks: $(VENV)/dev.stamp
-	$(BIN)/jupyter execute --inplace docs/examples/*.ipynb
+	PYTHONWARNINGS=ignore $(BIN)/jupyter execute --inplace docs/examples/*.ipynb
 
 clean:
 	rm -rf site $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -329,6 +329,7 @@ def test_a_notebook_was_run_from_top_to_bottom(notebook: Path) -> None:
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell["outputs"]]
     assert outputs and all(output["output_type"] != "error" for output in outputs)
+    assert all(output.get("name") != "stderr" for output in outputs), "no warnings, which name places of a machine"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)

@@ -149,3 +149,18 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stage 1" in text
     assert "50% done" in text
     assert "training, 1 of 2" in text
+
+
+@pytest.mark.parametrize("around", [lambda: shown(), lambda: job({"a": 1.0})], ids=["command", "job"])
+def test_a_generator_that_is_left_inside_of_a_loop_ends_quietly(around: Any) -> None:
+    """As when its rows cannot be written: it is closed after the command that read them."""
+
+    def rows() -> Iterator[int]:
+        with progress("reading", 2):
+            yield from (1, 2)
+
+    with around():
+        left = rows()
+        next(left)
+    left.close()
+    assert not module._work.loops

@@ -203,30 +203,32 @@ def progress(what: str, total: int | None, *, done: int = 0, show: bool = True) 
     if not show:
         yield lambda steps=1, note=None: None
         return
-    outermost = _work.whole is None
+    work = _work  # a generator that is abandoned inside of a loop may be closed after the command has ended
+    outermost = work.whole is None
     if outermost:
-        _work.begin({what: None if total is None else 1.0})
-        _work.stage = _work.stages[what]
-    loop = _work.add(what, total)
+        work.begin({what: None if total is None else 1.0})
+        work.stage = work.stages[what]
+    loop = work.add(what, total)
     loop.completed = done
-    _work.loops.append(loop)
+    work.loops.append(loop)
 
     def advance(steps: int = 1, note: str | None = None) -> None:
         loop.completed += steps
         count = f"{loop.completed:,}" if total is None else f"{loop.completed:,} of {total:,}"
         loop.description = ", ".join(filter(None, (what, count, note)))
-        _work.show()
+        work.show()
 
-    _work.show()
+    work.show()
     try:
         yield advance
     finally:
-        _work.loops.remove(loop)
-        _work.remove_task(loop.id)
-        if _work.stage is not None and not _work.loops:  # a loop inside of another does not end it
-            _work.stage.fields["loops_ended"] += 1
-        if outermost:
-            _work.clear()
+        if loop in work.loops:  # else its job has ended before it
+            work.loops.remove(loop)
+            work.remove_task(loop.id)
+            if work.stage is not None and not work.loops:  # a loop inside of another does not end it
+                work.stage.fields["loops_ended"] += 1
+            if outermost:
+                work.clear()
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------
