@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,10 @@ def test_a_csv_holds_no_formulas(tmp_path: Path) -> None:
     assert [cell and cell.removeprefix("'") for cell in cells] == texts  # one apostrophe less gives them back
     write_frames(iter([frame]), tmp_path / "out.parquet")
     assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet"), frame)
+
+
+def test_durations_are_written_to_csv(tmp_path: Path) -> None:
+    """polars itself writes none; a name may be anything."""
+    waited = pl.DataFrame({"^a$": [timedelta(days=1, hours=2), None], "n": [1, 2]})
+    assert write_frames([waited, waited], tmp_path / "waited.csv") == 4
+    assert (tmp_path / "waited.csv").read_text() == "^a$,n\n" + 2 * "P1DT2H,1\n,2\n"

@@ -154,13 +154,16 @@ _NUMBER = r"^[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?$"
 def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """A frame whose texts a spreadsheet shows as they are: what would be a formula begins with an apostrophe.
 
-    One apostrophe less at the beginning gives every text back, since those that begin with one get another.
+    One apostrophe less at the beginning gives every text back, since those that begin with one get another. Durations,
+    for which CSV has no type, become text as in ISO 8601.
 
     >>> without_formulas(pl.DataFrame({"who": ["=1+1", "-5", "'x", "Ann"]}))["who"].to_list()
     ["'=1+1", '-5', "''x", 'Ann']
     """
     columns = []
     for column in frame.iter_columns():
+        if isinstance(column.dtype, pl.Duration):
+            column = column.alias("text").dt.to_string("iso").alias(column.name)
         if column.dtype == pl.String:
             text = pl.col("text")
             is_formula = text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
@@ -179,7 +182,7 @@ def write_frames(frames: Iterable[pl.DataFrame], target: Path) -> int:
     written = 0
     with replacing(target) as temporary, temporary.open("wb") as file:
         names = without_formulas(pl.Series(first.columns).to_frame()).to_series()
-        first.clear().rename(dict(zip(first.columns, names, strict=True))).write_csv(file)
+        without_formulas(first.clear()).rename(dict(zip(first.columns, names, strict=True))).write_csv(file)
         for frame in chain([first], frames):
             without_formulas(frame).write_csv(file, include_header=False)
             written += frame.height

@@ -81,7 +81,17 @@ def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def split_strings(series: pl.Series, delimiter: str) -> pl.Series:
-    """A column of delimited strings as a list column."""
+    """A column of delimited strings as a list column.
+
+    >>> import datetime
+    >>> split_strings(pl.Series(["a;b", None]), ";").to_list()
+    [['a', 'b'], None]
+    >>> split_strings(pl.Series([datetime.timedelta(hours=2)]), ";").to_list()
+    [['2:00:00']]
+    """
+    if isinstance(series.dtype, pl.Duration):  # polars casts them to no text
+        ids_N, words = _distinct(series)
+        series = pl.Series(series.name, [*words, None], pl.String).gather(ids_N)
     return unnamed(series).cast(pl.String).str.split(delimiter).alias(series.name)
 
 
