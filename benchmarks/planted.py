@@ -95,7 +95,7 @@ def _first(_: np.random.Generator, sequence: Planted, yes: bool) -> Planted:
 
 
 def _repeated(rng: np.random.Generator, sequence: Planted, yes: bool) -> Planted:
-    """The same event twice in a row, somewhere."""
+    """One event comes twice in a row, somewhere."""
     events, *_ = sequence
     for place in range(1, len(events)):
         while events[place] == events[place - 1]:

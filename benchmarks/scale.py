@@ -265,7 +265,7 @@ def measured(frames: Iterator[pl.DataFrame]) -> tuple[pl.DataFrame, dict[str, fl
 
 
 def equal_rows(one: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """The same identifiers, codes and classes, in the same order."""
+    """Whether identifiers, codes and classes are equal, in the same order."""
     exact = [name for name, dtype in one.schema.items() if not dtype.is_float()]
     return one.select(exact).equals(other.select(exact))
 

@@ -110,7 +110,7 @@ def _chosen(models: list[Any], x_SF: Floats, yes_S: NDArray[np.bool_], seed: int
 
 
 def _of_codes(codes_SF: Floats, learned: NDArray[np.int64], yes_S: NDArray[np.bool_], seed: int) -> Floats:
-    """The same from the codes alone."""
+    """Answers from the codes alone."""
     head, _ = learn({"codes": codes_SF[learned]}, yes_S[learned], share=None, seed=seed)
     return head.score({"codes": codes_SF})
 

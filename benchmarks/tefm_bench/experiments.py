@@ -156,7 +156,7 @@ class Setup:
         return prediction.model_copy(update={"align_settings": small})
 
     def text(self, data: str, split: int, *, backbone: str | None = None, whole: bool = False) -> Prediction:
-        """The same model on the records as text."""
+        """This model on the records as text."""
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)
         rate = TEXT_RATE if layers else WHOLE_TEXT_RATE
@@ -208,7 +208,7 @@ class Setup:
         return ModelRun(table=table, seed=seed, most=self._most(sample=sample), settings=self._fit_settings(settings))
 
     def beside_run(self, table: str, seed: int, *, fit: int = 0, sample: bool = True) -> BesideRun:
-        """The same with trees beside the language model; further fits of a split start from other seeds."""
+        """Our model with trees beside the language model; further fits of a split start from other seeds."""
         settings = self._fit_settings({"seed": seed + 1_000 * fit} if fit else {})
         return BesideRun(table=table, seed=seed, most=self._most(sample=sample), settings=settings)
 

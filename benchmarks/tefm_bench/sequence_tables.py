@@ -69,7 +69,7 @@ def loans_up_to_one_event(folder: Path) -> pl.DataFrame:
 
 
 def next_activity(folder: Path) -> pl.DataFrame:
-    """The same without the end of the case, which is not known at that moment."""
+    """A table without the end of the case, which is not known at that moment."""
     return loans_up_to_one_event(folder).drop("ends")
 
 

@@ -98,7 +98,7 @@ def tables_folder(sources: Sources, table: UserTable) -> Path:
 
 
 def folder_of(sources: Sources, source: str) -> Path:
-    """The same for the name of a source."""
+    """The folder with the files of a source; a quick run makes its own."""
     if not sources.quick or source != "tables":
         return sources.paths.get(source, Path())
     folder = sources.folder / "synthetic"

@@ -116,7 +116,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def shortened(text: str, most: int = SHOWN) -> str:
-    """A text for a message, without what exceeds so many characters.
+    """A text for a message, cut to a number of characters.
 
     >>> shortened("abcdef", most=3)
     'abc…'

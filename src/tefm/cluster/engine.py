@@ -5,7 +5,7 @@ nothing is lost or doubled.
 
 A `Plan` says which rows go to a worker together: parts of a table that no sequence crosses, however many workers.
 
-- Without entities, and for windows of rows in order, a part is so many rows.
+- Without entities, and for windows of rows in order, a part is a fixed number of rows.
 - Where the rows of an entity follow each other, a part ends between two entities. It may lie in two files.
 - Where they do not, rows go to buckets by a hash of their entity: a shuffle.
 """
@@ -270,7 +270,7 @@ def plan_rows(source: str | Path, rows: int) -> Plan:
 
 
 def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, rows: int) -> Plan:
-    """Parts of about so many rows that no sequence crosses."""
+    """Parts of about this many rows that no sequence crosses."""
     table, files = parquet_table(source)
     total = sum(count for _, count in files)
     if not total:

@@ -139,7 +139,7 @@ class Condition:
 
 @lru_cache(maxsize=1_000)
 def _drawn(slot: int, back: int, count: int) -> NDArray[np.float64]:
-    """Two random numbers for each of so many sequences, the same for every condition on a slot of a record."""
+    """Two random numbers for each of `count` sequences, equal for every condition on a slot of a record."""
     return np.random.default_rng([slot, back]).random((2, count))
 
 

@@ -29,7 +29,7 @@ from tefm.tables.sequences import Sequences, stored
 MIXTURES = 3
 #: What is stored of the answers to the population.
 ANSWERS = ("p_SQ", "answers_S")
-#: Training sequences that are stored so that a rule can have real cases: so many per donor, with at most so many slots.
+#: Training sequences that are stored so that a rule can have real cases: how many per donor, and the most slots of all.
 PER_DONOR, STORED_SLOTS = 25, 1 << 24
 
 
@@ -132,7 +132,7 @@ class LookAlikes:
 
 
 def cases_of(slots: Sequences, labels_S: NDArray[np.int64], most: int) -> Cases:
-    """The first training sequences, at most so many and not too many slots."""
+    """The first training sequences, up to the limits of their number and of their slots."""
     held = np.searchsorted(slots.starts[1:] * slots.x_ND.shape[1], STORED_SLOTS, side="right")
     most = min(len(slots), most, max(1, int(held)))
     return Cases(slots.select(np.arange(most)), labels_S[:most])

@@ -81,7 +81,7 @@ class Question(Settings):
     #: fields that are no reasons, and fields that the card marks; None: those of the fit
     without: tuple[str, ...] | None = None
     sensitive: tuple[str, ...] | None = None
-    #: so many training sequences that are most like it are shown
+    #: how many of the training sequences that are most like it are shown
     similar: int = 0
 
     @model_validator(mode="after")

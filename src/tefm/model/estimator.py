@@ -59,7 +59,7 @@ from tefm.tables.sequences import Sequences
 
 Made = TypeVar("Made", bound=BaseEstimator)
 
-#: From so many sequences on, it is odd that all have the same prediction.
+#: From this number of sequences on, it is odd that all have the same prediction.
 MANY = 50
 #: The column that labels given apart from the table are put into, when the schema names none.
 LABEL = "label"
@@ -581,8 +581,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ) -> Summary:
         """What explanations of a table have in common: the rules that settle the most answers, the fields that matter.
 
-        At most so many `sequences`, drawn at random, are explained. `of_class` is the class that effects are about: of
-        two classes the positive one, otherwise the answer to each sequence. No rule is about the fields `without`.
+        A random sample of at most `sequences` is explained. `of_class` is the class that effects are about: of two
+        classes the positive one, otherwise the answer to each sequence. No rule is about the fields `without`.
         """
         fitted = self.fitted.reading(above)
         if of_class is None and len(fitted.classes) == 2:
@@ -625,7 +625,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return records.select(np.array(chosen[:limit], dtype=np.int64))
 
     def _drawn(self, X: Any, sequences: int, absent: bool) -> Sequences:
-        """At most so many sequences of a table, drawn at random, as slots."""
+        """At most this many sequences of a table, drawn at random, as slots."""
         if sequences < 1:
             raise SettingsError("at least one sequence is needed", value=sequences, remedy="give 1 or more")
         records = self._to_explain(X, None, absent)

@@ -56,7 +56,7 @@ class ModelConfig(Settings):
     }
 
     # sequences
-    #: so many consecutive records make a sequence; None: the records of an entity do
+    #: how many consecutive records make a sequence; None: the records of an entity do
     window: int | None = Setting(default=None, ge=1)
     #: the background class, e.g. BENIGN: the label of a sequence is the first one that differs from it
     background: str | None = None

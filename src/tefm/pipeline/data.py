@@ -122,7 +122,7 @@ def shares_of(labels_S: NDArray[np.int64], classes: int) -> tuple[float, ...]:
 # ---- what the language model learns from -----------------------------------------------------------------------------
 
 
-#: Sequences without a label, or left out of the balance, that are learned from: at most so many per training sequence.
+#: Sequences without a label, or left out of the balance, that are learned from, per training sequence at most.
 OTHERS = 1
 #: Sequences that the teacher learns from, at most; those of the training come first.
 TAUGHT = 200_000

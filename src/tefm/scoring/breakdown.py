@@ -127,7 +127,7 @@ class Decisions:
         decision: str,
         threshold: float | None,
     ) -> Decisions:
-        """The model knows so many of the classes, the first ones."""
+        """The model knows the first of the classes, this number of them."""
         by_class = scores_by_class(labels_S, predicted_S, classes)
         unknown = {of.name: of.sequences for of in by_class if of.name in classes[known:]}
         matrix = confusion(labels_S, predicted_S, classes, len(classes))

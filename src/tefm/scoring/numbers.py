@@ -29,7 +29,7 @@ from tefm.scoring.weighted import Interval, resample_counts
 
 Floats = NDArray[np.float64]
 
-#: Values of a bucket that are remembered: its training labels at so many evenly spaced shares.
+#: Values of a bucket that are remembered: its training labels at this number of evenly spaced shares.
 POINTS = 21
 #: What a score of a number is called; the first says which of two models is better.
 NUMBER_METRICS = {
@@ -303,7 +303,7 @@ def _named(ends: Sequence[tuple[float, float]]) -> tuple[str, ...]:
 
 
 def _text(number: float, digits: int) -> str:
-    """A number with so many digits, a whole one with all of its own."""
+    """A number with this number of digits, a whole one with all of its own."""
     if float(number).is_integer() and abs(number) < 1e15:
         return str(int(number))
     return np.format_float_positional(number, precision=digits, fractional=False, trim="-")

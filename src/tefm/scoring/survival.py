@@ -78,7 +78,7 @@ class Survival(Settings):
     def completed(self, followed: Followed) -> Floats:
         """The times, with a later one drawn in place of each censored one: at most the end, where the curve ends."""
         drawn_S = np.random.default_rng(0).random(len(followed.times_S)) * self.after(followed.times_S)
-        # the first time after which fewer than so many are left
+        # the first time after which too few are left
         place_S = np.searchsorted(-np.array(self.shares), -drawn_S, side="left")
         later_S = np.maximum(np.array([*self.times, self.end])[place_S], followed.times_S)
         return np.where(followed.observed_S | np.isnan(followed.times_S), followed.times_S, later_S)

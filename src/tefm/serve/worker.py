@@ -38,7 +38,7 @@ FIRST_PACE = 5.0
 
 
 class BusyError(RefusedError):
-    """The queue has no room; come back in so many seconds."""
+    """The queue has no room; come back after this number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.retry_after = max(1, math.ceil(seconds))

@@ -21,7 +21,7 @@ from tefm.tables.schema import FALSE_WORDS, TRUE_WORDS, Schema
 from tefm.tables.sequences import Sequences, Text, Texts
 from tefm.tables.words import as_numbers, text_of
 
-#: Different values that a label needs to be predicted as a number, and training labels of a bucket: about so many.
+#: How many different values a label needs to be predicted as a number, and about how many training labels a bucket has.
 LEAST_NUMBERS, LEAST_OF_EACH = 3, 10
 
 

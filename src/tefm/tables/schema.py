@@ -72,7 +72,7 @@ class NumberLabel(_Described):
     ('days', NumberLabel(buckets=5, interval=0.8, observed=None))
     """
 
-    #: at most so many classes, with about as many training labels each
+    #: the largest number of classes, with about as many training labels each
     buckets: int = Setting(default=10, ge=3, le=50)
     #: the share of sequences whose number the interval around a prediction holds
     interval: float = Setting(default=0.8, ge=0.5, le=0.99)

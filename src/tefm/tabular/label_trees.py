@@ -70,7 +70,7 @@ class LabelTrees(Settings):
         return self.count <= MOST_SEARCHED
 
     def fits(self, layout: Layout, classes: int, records: int = 1) -> bool:
-        """Whether they read such records, at most so many side by side, and answer such a label."""
+        """Whether they read such records, at most this many side by side, and answer such a label."""
         width = sequence_features(empty_record(layout), self.kind).x_NF.shape[1]
         most = records * width if self.kind == "flat" else width
         return (
