@@ -42,6 +42,7 @@ FIELDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "numbers with words for missing": ("age", repeated("31", "NA", "62", "?", "45"), {"kind": "number"}),
     "thousands set apart": ("spent", repeated("22,946.46", "-1,200", "87"), {"kind": "number"}),
     "a decimal comma": ("rate", repeated("12,5", "7,25"), {"kind": "category"}),
+    "points between the thousands": ("amount", repeated("1.234.567", "2.345.678"), {"kind": "category"}),
     "numbers with a dash": ("age", repeated("31", "-", "62"), {"kind": "number", "absent": ("-",)}),
     "yes, no and a dash": ("icu", repeated("Yes", "–", "No"), {"kind": "flag", "absent": ("–",)}),
     "words with a dash": ("ward", repeated("A", "--", "B"), {"kind": "category", "absent": ("--",)}),

@@ -42,9 +42,7 @@ def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
     times, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
     clocks: list[tuple[Clock, dict[str, Any]]] = []
     gaps: dict[Clock, NDArray[np.float64]] = {
-        clock: since_N[np.isfinite(since_N)]
-        for clock in ("previous", "first")
-        for since_N in (_since(times, sequences, clock),)
+        clock: _finite(_since(times, sequences, clock)) for clock in ("previous", "first")
     }
     # equally spaced records say nothing by their time, and neither do running numbers (whole, and no two the same)
     is_running = unit_seconds is None and times.dtype.is_integer() and times.n_unique() == len(times)
@@ -94,6 +92,10 @@ def _column(field: Field, times: pl.Series, unit_seconds: float | None, sequence
         return pl.Series(field.name, seconds_N % 86_400 // 3_600)
     day_N = ((seconds_N // 86_400).astype(np.int64) + 3) % 7  # the first day of 1970 was a Thursday
     return pl.Series(field.name, np.array(WEEKDAYS)[day_N])
+
+
+def _finite(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values_N[np.isfinite(values_N)]
 
 
 def _since(times: pl.Series, sequences: Sequences, clock: Clock) -> NDArray[np.float64]:

@@ -273,9 +273,9 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     if not mostly_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
         return _with_open_ended(_number(words, present, numbers, distinct), open_ended)
     guess = _text(words, present, distinct)
-    if present.str.contains(DECIMAL_COMMA.pattern).mean() >= NUMERIC_SHARE:  # type: ignore[operator]
-        example = present.filter(present.str.contains(","))[0]
-        why = f"numbers with a decimal comma, such as {example!r}, are words here: write them with a point"
+    commas = present.filter(present.str.contains(","))
+    if len(commas) and present.str.contains(DECIMAL_COMMA.pattern).mean() >= NUMERIC_SHARE:  # type: ignore[operator]
+        why = f"numbers with a decimal comma, such as {commas[0]!r}, are words here: write them with a point"
         return replace(guess, why=why)
     return guess
 
