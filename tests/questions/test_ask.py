@@ -281,13 +281,8 @@ def test_without_a_gpu_the_fields_answer(
 ) -> None:
     """The language model learns nothing of the questions, and has no part in the answers."""
     with caplog.at_level("INFO", logger="tefm"):
-        settings = {"questions": {**QUESTIONS, "pairs": 0}, "beside": "trees"}
-        untuned = asked_model(backbones["llama"], **settings).fit(circling(400))
-    for said in (
-        "no fine-tuning (`pairs: 0` under `questions:`)",
-        "`beside: trees` has no effect without a label",
-    ):
-        assert any(said in line for line in caplog.messages), said
+        untuned = asked_model(backbones["llama"], questions={**QUESTIONS, "pairs": 0}).fit(circling(400))
+    assert any("no fine-tuning (`pairs: 0` under `questions:`)" in line for line in caplog.messages)
     book = untuned.fitted.book
     assert book is not None and "tune" not in untuned.fitted.history
     assert {entry.share for entry in book.entries} == {0.0} and book.share == 0

@@ -87,7 +87,7 @@ class ModelConfig(Settings):
     decision: Literal["auto", "accuracy", "f1", "balanced"] | dict[str, dict[str, float]] = "auto"
     tune: dict[str, Any] = Setting(default_factory=dict)
     #: what answers beside the language model: `trees` on the fields, with the share that does best on validation
-    beside: Literal["none", "trees"] = "none"
+    beside: Literal["none", "trees"] = "trees"
 
     # stage 4: settings, or `none` for a model that only predicts
     explanations: Literal["none", "default"] | dict[str, Any] = "default"

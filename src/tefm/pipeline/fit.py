@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tefm.base.errors import SettingsError
-from tefm.base.progress import in_part, job, note, stage_name
+from tefm.base.progress import in_part, job, stage_name
 from tefm.base.training import History, identity, reproducible, stage_folder
 from tefm.language.backbone import Adapter, Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
@@ -210,8 +210,6 @@ def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Pa
         slots, labels_S = data.validation.slots, data.validation.labels_S
         numbers_S = data.validation.numbers_S
         fitted = stages.calibrate(fitted, slots, begun.validation, labels_S, data.trained_shares, numbers_S)
-    elif config.beside == "trees":
-        note("`beside: trees` has no effect without a label: questions use trees anyway where these are better")
     if data.questions is not None:
         fitted = stages.calibrate_questions(fitted, begun)
     return stages.learn_to_explain(data, fitted, work) if is_first() else fitted  # only the first process saves
