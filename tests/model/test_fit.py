@@ -60,7 +60,7 @@ def test_a_class_without_training_sequences_is_not_judged() -> None:
 def test_a_fit_that_is_behind_says_what_may_help() -> None:
     def remarks(first: str, second: str, low: float, **settings: Any) -> list[str]:
         verdict = Verdict((first, second), "AUROC", (0.9, 0.8), Interval(0.1, low, 0.2))
-        return behind(verdict, ModelConfig.checked(settings))
+        return behind(verdict, ModelConfig.checked({"beside": "none"} | settings))
 
     assert "`beside: trees`" in remarks("LightGBM", "TEFM (codes)", 0.05)[0]
     assert not remarks("LightGBM", "TEFM (codes)", -0.05), "no difference can be told"

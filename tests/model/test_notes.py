@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "tune": {"learning_rate": 3e-3, "epochs": 10, "least": 200},
     "explanations": {"surrogate_steps": 300, "surrogate_hidden": 32, "questions": 1_200, "donors": 400},
     "task_aware": False,
+    "beside": "none",  # trees read no text
 }
 
 

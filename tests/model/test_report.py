@@ -180,7 +180,7 @@ def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Out
     }  # as a fit that compares says
     figures = figures_of(model, open_table(folder / "stays.csv"), split=split_of(model))  # the bundle knows its split
     assert figures.verdict == "No significant difference in AUROC."
-    assert [method.name for method in figures.methods] == ["TEFM (codes)", "LightGBM", "logistic regression"]
+    assert [method.name for method in figures.methods] == ["TEFM (codes and trees)", "LightGBM", "logistic regression"]
     assert figures.methods[0].scores == outcome.test.scores.to_dict()
     assert figures.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
     assert {part: sum(counts.values()) for part, counts in figures.overview.classes.items()} == outcome.sequences

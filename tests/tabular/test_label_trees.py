@@ -65,7 +65,7 @@ def test_trees_find_what_an_untrained_language_model_does_not(beside: TEFM) -> N
 
 
 def test_codes_and_language_model_are_the_same_without_them(beside: TEFM, backbones: dict[str, Path]) -> None:
-    alone = quick(backbones["llama"], tune=FEW_STEPS).fit(TABLE)
+    alone = quick(backbones["llama"], tune=FEW_STEPS, beside="none").fit(TABLE)
     slots = beside.preparation.slots(beside.preparation.to_predict(LATER))
     assert alone.fitted.trees is None and alone.fitted.answerer.beside is None
     logits_SQ = [of.classifier.logits(of.codes(slots)) for of in (alone.fitted, beside.fitted)]

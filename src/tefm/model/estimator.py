@@ -134,9 +134,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         missing each class, `{"cost": {"died": 20, "survived": 1}}`. `auto`: F1 if a class is below 0.2.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
-    beside : {"trees", "none"}
-        `trees`: boosted trees on the fields answer too; the mean of both is weighted on validation sequences. `none`: the
-        language model alone, from the codes alone.
+    beside : {"auto", "trees", "none"}
+        `trees`: boosted trees on the fields answer too; the mean of both is weighted on validation sequences.
+        `none`: the language model alone, from the codes alone. `auto`: `trees`, unless the paper's masks are learned.
     explanations : {"default", "none"} or dict
         Settings of the explanations (`LookAlikeConfig`), which store training sequences without names, or `none`.
     rationale : {"none", "default", "paper"} or dict
@@ -192,7 +192,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     positive: str | None = None
     decision: str | Mapping[str, Any] = "auto"
     tune: Mapping[str, Any] | None = None
-    beside: Literal["none", "trees"] = "trees"
+    beside: Literal["auto", "trees", "none"] = "auto"
     explanations: str | Mapping[str, Any] = "default"
     rationale: str | Mapping[str, Any] = "none"
     questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None

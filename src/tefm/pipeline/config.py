@@ -87,7 +87,7 @@ class ModelConfig(Settings):
     decision: Literal["auto", "accuracy", "f1", "balanced"] | dict[str, dict[str, float]] = "auto"
     tune: dict[str, Any] = Setting(default_factory=dict)
     #: what answers beside the language model: `trees` on the fields, with the share that does best on validation
-    beside: Literal["none", "trees"] = "trees"
+    beside: Literal["auto", "trees", "none"] = "auto"
 
     # stage 4: settings, or `none` for a model that only predicts
     explanations: Literal["none", "default"] | dict[str, Any] = "default"
@@ -132,12 +132,17 @@ class ModelConfig(Settings):
         }
         if settings.get("questions") is not None:
             known["questions"] = QuestionsConfig.as_stored(settings["questions"])
-        return super().stored({**settings, **known})
+        return super().stored({"beside": "none", **settings, **known})  # an early version had no trees
+
+    @property
+    def grows_trees(self) -> bool:
+        """Whether trees answer too; by default not where the paper's masks are learned, which trees never saw."""
+        return self.beside == "trees" or (self.beside == "auto" and self.rationale == "none")
 
     @property
     def reads(self) -> str:
         """What answers are made from, in words: `codes`, or `codes and trees`."""
-        return "codes" if self.beside == "none" else f"codes and {self.beside}"
+        return "codes and trees" if self.grows_trees else "codes"
 
     @property
     def title(self) -> str:

@@ -134,7 +134,7 @@ def expected_shares(config: ModelConfig) -> dict[str, float]:
         "codes": 0.35,
         "align": 1.2 if aligned else 0.01,
         "tune": 0.45,
-        "beside": 0.05 * (config.beside != "none"),
+        "beside": 0.05 * config.grows_trees,
         "questions": 0.2 * (config.questions is not None),
         "explain": 0.2 * (config.explanations_config is not None),
         "masks": 0.2 * (config.rationale_config is not None),
@@ -205,7 +205,7 @@ def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Pa
         buckets=data.buckets,
     )
     if data.labelled:
-        if config.beside == "trees":
+        if config.grows_trees:
             fitted = stages.with_trees(fitted, data, begun.validation)
         slots, labels_S = data.validation.slots, data.validation.labels_S
         numbers_S = data.validation.numbers_S

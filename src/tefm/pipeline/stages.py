@@ -370,7 +370,7 @@ def _once(
     depends_on = {
         "settings": settings.model_dump_json(),
         "calibration": fitted.calibration,
-        "beside": fitted.config.beside,
+        "trees": fitted.config.grows_trees,
     }
     folder = stage_folder(work, f"explain-{name}", lambda: depends_on)
     if folder is None:
