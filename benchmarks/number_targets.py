@@ -1,6 +1,7 @@
 """Numbers as targets: the remaining time of a case, the days of a stay, against LightGBM's quantile regression.
 
-    python benchmarks/number_targets.py --data FOLDER [--table loans …] [--seeds 3] [--fits 2] [--json FILE]
+    python benchmarks/number_targets.py --data FOLDER [--table "BPIC 2012, remaining time" …] [--seeds 3] [--fits 2]
+        [--workers 1] [--json FILE]
 
 FOLDER holds `bpic2012` and `physionet2012` as `tefm_bench tables` reads them. Fits have the defaults of `tefm fit`; a
 seed draws the split, and every split is fitted several times. LightGBM is the one that `tefm fit` compares with: a
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tefm_bench.measurement import add_result
+from tefm_bench.measurement import add_results
 from tefm_bench.sequence_tables import icu_stays, loans_up_to_one_event
 from tefm_bench.user_table import file_of
 
@@ -103,15 +104,18 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=2, help="fits of each split")
     parser.add_argument("--sequences", type=int, default=MOST)
     parser.add_argument("--quick", action="store_true", help="quick fits")
+    parser.add_argument("--workers", type=int, default=1, help="fits at once, one thread each")
     parser.add_argument("--json", type=Path, default=RESULTS, help="results are added to this file")
     arguments = parser.parse_args()
     settings = {"quick": True} if arguments.quick else {}
-    for name in arguments.table or TABLES:
-        for seed in range(arguments.first, arguments.first + arguments.seeds):
-            for fit in range(arguments.fits):
-                found = measured(name, arguments.data, seed, fit, arguments.sequences, settings)
-                print("RESULT", json.dumps(found), flush=True)
-                add_result(arguments.json, found, ("table", "seed", "fit"))
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    jobs = [
+        (name, arguments.data, seed, fit, arguments.sequences, settings)
+        for seed in seeds
+        for fit in range(arguments.fits)
+        for name in arguments.table or TABLES
+    ]
+    add_results(arguments.json, measured, jobs, ("table", "seed", "fit"), workers=arguments.workers)
 
 
 if __name__ == "__main__":

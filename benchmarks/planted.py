@@ -1,6 +1,6 @@
 """Planted sequences: tables whose label has one known cause, and how much of it a fit with the defaults finds.
 
-    python benchmarks/planted.py [--cause order …] [--seeds 5] [--sequences 4000] [--json FILE]
+    python benchmarks/planted.py [--cause order …] [--seeds 5] [--sequences 4000] [--workers 1] [--json FILE]
 
 Each record has an event, a number and a quiet second number; nothing else tells the label. 3% of the labels are
 exchanged, so no model can be right more often than 97% in the long run: the limit of a table is the accuracy that the
@@ -11,7 +11,6 @@ and among features of the last record, of the history and of the order.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tefm_bench.measurement import add_result
+from tefm_bench.measurement import add_results
 
 from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
@@ -180,14 +179,15 @@ def main() -> None:
     )
     parser.add_argument("--tested", type=int, default=TESTED)
     parser.add_argument("--quick", action="store_true", help="quick fits")
+    parser.add_argument("--workers", type=int, default=1, help="fits at once, one thread each")
     parser.add_argument("--json", type=Path, default=RESULTS, help="results are added to this file")
     arguments = parser.parse_args()
-    for cause in arguments.cause or CAUSES:
-        for seed in range(arguments.first, arguments.first + arguments.seeds):
-            settings = {"quick": True} if arguments.quick else {}
-            found = measured(cause, seed, arguments.sequences, arguments.tested, settings)
-            print("RESULT", json.dumps(found), flush=True)
-            add_result(arguments.json, found, ("cause", "seed"))
+    settings = {"quick": True} if arguments.quick else {}
+    # of each seed, the longest sequences first: they take longest
+    causes = sorted(arguments.cause or CAUSES, key=lambda cause: -CAUSES[cause][1])
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    jobs = [(cause, seed, arguments.sequences, arguments.tested, settings) for seed in seeds for cause in causes]
+    add_results(arguments.json, measured, jobs, ("cause", "seed"), workers=arguments.workers)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,14 @@ def bench(
     results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
     html: Annotated[Path | None, typer.Option(help="also write one HTML page with all tables")] = None,
     markdown: Annotated[Path | None, typer.Option(help="also write a Markdown page per table into this folder")] = None,
-    workers: Annotated[int, typer.Option(help="measurements to run in parallel")] = 1,
+    workers: Annotated[int, typer.Option(help="measurements to run in parallel, split by split, one thread each")] = 1,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="make only these measurements and no tables, e.g. table-beside (fits, for a GPU) or table-baseline; "
+            "may be given several times"
+        ),
+    ] = None,
     prepare: Annotated[bool, typer.Option("--prepare", help="only prepare the arrays, then stop")] = False,
     measure: Annotated[bool, typer.Option(help="measure what is missing, or only lay out what is there")] = True,
     as_json: JsonOption = False,
@@ -49,7 +56,15 @@ def bench(
     request = Request.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick, only=only or [])
     with shown(on_stdout=not as_json):
         outcome = run(
-            request, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure
+            request,
+            folder,
+            results,
+            html=html,
+            markdown=markdown,
+            workers=workers,
+            kinds=kind or [],
+            prepare=prepare,
+            measure=measure,
         )
     if as_json:
         present(outcome.to_dict(), [], as_json=True)

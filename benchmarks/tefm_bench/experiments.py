@@ -18,7 +18,7 @@ from tefm_bench.explanations import ExplanationRun
 from tefm_bench.feature_lists import Effort
 from tefm_bench.predictions import Prediction, Tune
 from tefm_bench.rationales import Cost, Rationales
-from tefm_bench.table_runs import MOST, BaselineRun, BesideRun, ModelRun
+from tefm_bench.table_runs import MOST, SAMPLED, BaselineRun, BesideRun, ModelRun
 from tefm_bench.tokenizers import Ceiling, Codes, LabelHead, Recipe
 
 Item = TypeVar("Item")
@@ -205,15 +205,12 @@ class Setup:
 
     def model_run(self, table: str, seed: int, *, sample: bool = True, **settings: Any) -> ModelRun:
         """Our model on a user table, fitted with the defaults of `tefm fit` and these settings."""
-        return ModelRun(table=table, seed=seed, most=self._most(sample=sample), settings=self._fit_settings(settings))
+        return ModelRun(table=table, seed=seed, most=MOST if sample else None, settings=self._fit_settings(settings))
 
     def beside_run(self, table: str, seed: int, *, fit: int = 0, sample: bool = True) -> BesideRun:
-        """Our model with trees beside the language model; further fits of a split start from other seeds."""
+        """Our model, together and its parts alone; further fits of a split start from other seeds."""
         settings = self._fit_settings({"seed": seed + 1_000 * fit} if fit else {})
-        return BesideRun(table=table, seed=seed, most=self._most(sample=sample), settings=settings)
-
-    def _most(self, *, sample: bool = True) -> int | None:
-        return MOST if sample else None
+        return BesideRun(table=table, seed=seed, most=SAMPLED if sample else None, settings=settings)
 
     def _fit_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         backbone = self.backbones[0]
@@ -229,7 +226,7 @@ class Setup:
         return run.model_copy(update={"effort": QUICK_EFFORT}) if self.quick else run
 
     def baseline_run(self, table: str, seed: int, model: str, *, sample: bool = True) -> BaselineRun:
-        return BaselineRun(table=table, seed=seed, most=self._most(sample=sample), model=model)
+        return BaselineRun(table=table, seed=seed, most=SAMPLED if sample else None, model=model)
 
     def baseline(self, data: str, split: int, model: str, task: str | None = None) -> Baseline:
         small = {"steps": 20} if self.quick else {}

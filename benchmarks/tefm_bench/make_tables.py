@@ -171,22 +171,31 @@ def run(
     html: Path | None = None,
     markdown: Path | None = None,
     workers: int = 1,
+    kinds: Sequence[str] = (),
     prepare: bool = False,
     measure: bool = True,
 ) -> Outcome:
     """Make the missing measurements (unless `measure` is off), then write the tables.
 
-    With `prepare`, only write the arrays that the measurements read.
+    With `kinds`, only measurements of these kinds are made, and no tables are written. With `prepare`, only write the
+    arrays that the measurements read.
     """
     # the figures of a quick run mean nothing: they get their own folders
     folder, results = (path / "quick" if request.setup.quick else path for path in (folder, results))
     bench = Bench(folder, Sources(folder / "data", request.paths, request.setup.quick))
     needed = [measurement for name in request.tables for measurement in TABLES[name].needs(request.setup)]
+    for kind in kinds:
+        if kind not in (known := {measurement.KIND for measurement in needed}):
+            raise SettingsError(
+                "these tables have no such measurements", value=kind, remedy=did_you_mean(kind, sorted(known))
+            )
     if prepare:
-        for measurement in bench.missing(needed):
+        for measurement in bench.missing(m for m in needed if not kinds or m.KIND in kinds):
             measurement.prepare(bench)
         return Outcome((), (), ())
-    failed = bench.run(needed, workers=workers) if measure else []
+    failed = bench.run(needed, workers=workers, kinds=kinds) if measure else []
+    if kinds:
+        return Outcome((), (), tuple(failed))
     tables, files = [], []
     for name in request.tables:
         table = laid_out(TABLES[name], request.setup, bench, request.command(name))

@@ -14,8 +14,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +59,13 @@ class Measurement(Settings):
 
     def prepare(self, bench: Bench) -> None:
         """Write the arrays that the measurement reads, so that it can be made without the files of the data set."""
+
+    def turn(self, bench: Bench) -> tuple[float, float]:
+        """When it is started, if several are made at once: its split, then minus its size.
+
+        With splits one after another, an interrupted run leaves whole splits; of a split, the longest come first.
+        """
+        return 0.0, 0.0
 
     def measure(self, bench: Bench) -> Figures:
         """The figures."""
@@ -110,12 +117,14 @@ class Bench:
         write_json(self.path(measurement), body)
         return figures
 
-    def run(self, measurements: Iterable[Measurement], *, workers: int = 1) -> list[tuple[Measurement, TefmError]]:
-        """Make the missing measurements; returns those that failed, with the error.
+    def run(
+        self, measurements: Iterable[Measurement], *, workers: int = 1, kinds: Collection[str] = ()
+    ) -> list[tuple[Measurement, TefmError]]:
+        """Make the missing measurements, of these kinds or all; returns those that failed, with the error.
 
         A measurement that fails because a file or a package is missing does not stop the others.
         """
-        missing = self.missing(measurements)
+        missing = self.missing(measurement for measurement in measurements if not kinds or measurement.KIND in kinds)
         failed: list[tuple[Measurement, TefmError]] = []
         with progress("measuring", len(missing)) as advance:
             for measurement, error in self._attempts(missing, workers):
@@ -146,10 +155,10 @@ class Bench:
             for measurement in missing:
                 yield measurement, _attempt(self, measurement)
             return
-        waiting, unfinished = list(missing), {measurement.key for measurement in missing}
+        waiting = sorted(missing, key=lambda measurement: measurement.turn(self))
+        unfinished = {measurement.key for measurement in missing}
         running: dict[Future[TefmError | None], Measurement] = {}
-        # spawned, because a GPU does not survive a fork
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        with pool_of(workers) as pool:
             while waiting or running:
                 ready = [m for m in waiting if not unfinished.intersection(needed.key for needed in m.needs())]
                 for measurement in ready[: workers - len(running)]:
@@ -158,7 +167,15 @@ class Bench:
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     measurement = running.pop(done)
                     unfinished.discard(measurement.key)
-                    yield measurement, done.result()
+                    failure = done.exception()
+                    yield measurement, done.result() if failure is None else TefmError(f"it failed with {failure!r}")
+
+
+def pool_of(workers: int) -> ProcessPoolExecutor:
+    """Processes with one thread each; they are spawned, because a GPU does not survive a fork."""
+    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        os.environ.setdefault(name, "1")  # read when a process starts
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
 
 
 def _attempt(bench: Bench, measurement: Measurement) -> TefmError | None:
@@ -212,6 +229,30 @@ def add_result(path: Path, found: Figures, keys: Sequence[str]) -> None:
     }
     body = {"command": shlex.join(sys.argv), "environment": environment(), "means": means, "results": results}
     write_json(path, body)
+
+
+def add_results(
+    path: Path, measured: Callable[..., Figures], jobs: Sequence[tuple[Any, ...]], keys: Sequence[str], *, workers: int
+) -> None:
+    """Measure the jobs of a script, several at once, and add each result to its file as it comes.
+
+    With several workers, one that fails does not stop the others.
+    """
+
+    def add(found: Figures) -> None:
+        print("RESULT", json.dumps(found), flush=True)
+        add_result(path, found, keys)
+
+    if workers == 1:
+        for job in jobs:
+            add(measured(*job))
+        return
+    with pool_of(workers) as pool:
+        for done in as_completed([pool.submit(measured, *job) for job in jobs]):
+            if (failure := done.exception()) is None:
+                add(done.result())
+            else:
+                print("FAILED", repr(failure), flush=True)
 
 
 def _means(figures: Sequence[Figures], without: Sequence[str] = ()) -> Figures:

@@ -103,7 +103,8 @@ def write_synthetic_stays(folder: Path, stays: int = 60) -> None:
     (folder / "physionet2012").mkdir(parents=True, exist_ok=True)
     for which in "ab":
         rows, deaths = [], np.arange(stays) % 2
-        for stay, died in enumerate(deaths.tolist()):
+        numbers = np.arange(stays) + stays * (which == "b")
+        for stay, died in zip(numbers.tolist(), deaths.tolist(), strict=True):
             rows += [(stay, "00:00", name, float(rng.integers(1, 90))) for name in ("RecordID", *STATIC)]
             for hour in range(0, HOURS, 2):
                 pulse = 80 + died * hour + rng.normal()
@@ -111,7 +112,7 @@ def write_synthetic_stays(folder: Path, stays: int = 60) -> None:
                     (stay, f"{hour:02}:30", "HR", pulse),
                     (stay, f"{hour:02}:40", "GCS", float(rng.integers(3, 15))),
                 ]
-        outcomes = {"RecordID": np.arange(stays), "In-hospital_death": deaths}
+        outcomes = {"RecordID": numbers, "In-hospital_death": deaths}
         pl.DataFrame(outcomes).write_parquet(folder / f"physionet2012/Outcomes-{which}.parquet")
         measured = pl.DataFrame(rows, schema=["RecordID", "Time", "Parameter", "Value"], orient="row")
         measured.write_parquet(folder / f"physionet2012/set-{which}.parquet")

@@ -7,10 +7,12 @@ Shapes: N records, S sequences, Q classes, R resamples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
@@ -26,22 +28,24 @@ from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Metric, Predicted, score
 from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench, Figures, Measurement
-from tefm_bench.user_data import UserData, prepared
+from tefm_bench.user_data import UserData, file_for, prepared
 from tefm_bench.user_tables import ALL_TABLES
 
 if TYPE_CHECKING:
     pass
 
-#: Sequences of a table that a seed is measured on, at most.
-MOST = 40_000
+#: Sequences of a table that a seed is measured on, at most: by default, and in the tables `tables` and `sequences`.
+MOST, SAMPLED = 40_000, 12_000
 #: Significant digits of the stored probabilities: scores computed from them are those of the exact ones. (Decimals are
 #: not enough: probabilities of a rare class that differ beyond the sixth one would be ties.)
 DIGITS = 9
+#: How much longer a model takes to fit than the fastest, roughly.
+SLOWER = {"gru": 100, "set-transformer": 100, "lightgbm": 20, "xgboost": 10, "logistic": 3}
 #: What methods are compared by.
 COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
 #: What a run stores of our own model.
 OURS = "tefm"
-#: What a run with trees beside the language model stores: both together, and each alone.
+#: What a run of the defaults stores: the language model and the trees together, and each alone.
 TOGETHER, LANGUAGE, TREES = "together", "language", "trees"
 
 
@@ -59,6 +63,14 @@ class TableRun(Measurement):
     def task(self) -> Task:
         """The task file of the table; explanations are left out, because nothing here is explained."""
         return ALL_TABLES[self.table].task_for(self.seed, explanations="none", **self.settings)
+
+    def turn(self, bench: Bench) -> tuple[float, float]:
+        """The largest tables of a split first, by cells."""
+        path = file_for(bench.sources, self.table, self.task, self.most)
+        if not path.exists():
+            return self.seed, -math.inf
+        stored = pl.scan_parquet(path)
+        return self.seed, -float(stored.select(pl.len()).collect().item() * len(stored.collect_schema()))
 
     def prepare(self, bench: Bench) -> None:
         prepared(bench.sources, self.table, self.task, self.most)
@@ -89,14 +101,9 @@ class ModelRun(TableRun):
 
 
 class BesideRun(TableRun):
-    """Our model with trees beside its language model (`beside: trees`), and each of them alone."""
+    """Our model, whose language model and trees answer together, and each of them alone."""
 
     KIND: ClassVar[str] = "table-beside"
-
-    @property
-    def task(self) -> Task:
-        task = super().task
-        return task.model_copy(update={"model": task.model.model_copy(update={"beside": "trees"})})
 
     def measure(self, bench: Bench) -> Figures:
         data = self.open(bench)
@@ -129,6 +136,10 @@ class BaselineRun(TableRun):
     KIND: ClassVar[str] = "table-baseline"
 
     model: str
+
+    def turn(self, bench: Bench) -> tuple[float, float]:
+        seed, size = super().turn(bench)
+        return seed, size * SLOWER.get(self.model, 1)
 
     def measure(self, bench: Bench) -> Figures:
         from tefm_bench.baselines.compare import fit_baselines

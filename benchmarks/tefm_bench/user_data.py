@@ -83,13 +83,18 @@ class UserData:
 
 def prepared(sources: Sources, name: str, task: Task, most: int | None) -> Path:
     """The file with the rows that are measured, written first if it does not exist."""
-    path = sources.folder / "tables" / f"{name}_{'whole' if most is None else f'{task.split.seed}_{most}'}.parquet"
+    path = file_for(sources, name, task, most)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         frame = sampled(ALL_TABLES[name], tables_folder(sources, ALL_TABLES[name]), task, most)
         with replacing(path) as temporary:
             frame.write_parquet(temporary)
     return path
+
+
+def file_for(sources: Sources, name: str, task: Task, most: int | None) -> Path:
+    """The file with the rows that are measured, written or not."""
+    return sources.folder / "tables" / f"{name}_{'whole' if most is None else f'{task.split.seed}_{most}'}.parquet"
 
 
 def tables_folder(sources: Sources, table: UserTable) -> Path:

@@ -149,6 +149,15 @@ def _icu_schema(folder: Path) -> Schema:
     return mimic3(folder, balanced=False).schema
 
 
+def _demo(folder: Path) -> pl.DataFrame:
+    frame = mimic3(folder / "mimic3_demo", balanced=False).frame.sort("admittime", maintain_order=True)
+    return with_last_label(frame, "subject_id", "outcome")
+
+
+def _demo_schema(folder: Path) -> Schema:
+    return mimic3(folder / "mimic3_demo", balanced=False).schema
+
+
 def _diabetes_references() -> References:
     return comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
 
@@ -218,6 +227,8 @@ USER_TABLES: dict[str, UserTable] = {
 HELD_OUT = "diabetes130_heldout"
 #: For the corroboration of explanations alone, where its folder is given.
 MIMIC3 = "mimic3_mortality"
+#: The hundred patients of MIMIC-III that are open, for the table `sequences` alone.
+DEMO = "mimic3_demo"
 #: One language model reads all of these, for the table `domains` alone.
 DOMAINS = ("diabetes130_mortality", "ddos", "portscan", "unsw_nb15")
 SEGMENTS = {"window": 10, "label": "label", "prompt": "intrusion"}
@@ -247,6 +258,14 @@ ALL_TABLES = (
             schema=_icu_schema,
             references=_icu_references,
             source="mimic3",
+        ),
+        DEMO: UserTable(
+            "MIMIC-III demo, death",
+            _demo,
+            {"prompt": "mortality", "split": {"shares": (0.6, 0.1, 0.3)}},
+            "does a patient's last admission end in death? A hundred patients with 129 admissions, 30 of the patients"
+            " tested: too few to tell methods apart",
+            schema=_demo_schema,
         ),
         HELD_OUT: replace(
             USER_TABLES["diabetes130_mortality"], other=_set_aside, other_title="Diabetes130, patients set aside"
@@ -297,6 +316,7 @@ def write_synthetic(folder: Path, rows: int = 100) -> None:
     write("kev/kev", _synthetic_vulnerabilities(yes_no))
     _write_synthetic_loans(write, rng, rows)
     _write_synthetic_patients(write, rng, 3 * rows)
+    _write_synthetic_icu(folder / "mimic3_demo", rng, rows)
     write_synthetic_stays(folder)
 
 
@@ -361,3 +381,33 @@ def _write_synthetic_patients(write: Callable[..., None], rng: np.random.Generat
             texts = np.array(DIAGNOSES)[values] if name.startswith("diag_") else values.astype(str)
             columns[name] = np.where(values > 1, "Yes", "No") if field_.kind == "flag" else texts
     write("diabetes130/diabetic_data", {**columns, "weight": ["?"] * admissions, "payer_code": ["?"] * admissions})
+
+
+def _write_synthetic_icu(folder: Path, rng: np.random.Generator, admissions: int) -> None:
+    """MIMIC-III's files: one or more admissions per patient, every third of which ends in death."""
+    folder.mkdir(parents=True)
+    number, died = np.arange(admissions), rng.permutation(np.arange(admissions) % 3 == 0)
+    codes, in_time = (
+        np.array(DIAGNOSES)[rng.integers(0, 4, admissions)],
+        [f"2150-01-{1 + n % 28:02} 07:00:00" for n in number],
+    )
+    written: dict[str, dict[str, Any]] = {
+        "ADMISSIONS": {
+            "subject_id": number * 2 // 3,
+            "hadm_id": number,
+            "admittime": in_time,
+            "dischtime": [time.replace("2150-01", "2150-02") for time in in_time],
+            "admission_type": np.where(died, "EMERGENCY", "ELECTIVE"),
+            "insurance": rng.choice(["Medicare", "Private"], admissions),
+            "ethnicity": "WHITE",
+            "hospital_expire_flag": died.astype(int),
+        },
+        "ICUSTAYS": {"hadm_id": number, "intime": in_time, "los": 1 + 3 * died, "first_careunit": "MICU"},
+        "DIAGNOSES_ICD": {"hadm_id": number, "icd9_code": codes},
+        "PROCEDURES_ICD": {"hadm_id": number, "icd9_code": codes},
+        "PRESCRIPTIONS": {"hadm_id": number, "drug": rng.choice(["Insulin", "Heparin"], admissions)},
+        "D_ICD_DIAGNOSES": {"icd9_code": DIAGNOSES, "long_title": DIAGNOSES},
+        "D_ICD_PROCEDURES": {"icd9_code": DIAGNOSES, "long_title": DIAGNOSES},
+    }
+    for name, columns in written.items():
+        pl.DataFrame(columns).write_csv(folder / f"{name}.csv")

@@ -457,7 +457,7 @@ def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
     assert request.command("tables") == "python -m tefm_bench tables --data FOLDER --only adult --seeds 3"
     needed = TABLES["tables"].needs(request.setup)
     runs = [measurement for measurement in needed if isinstance(measurement, TableRun)]
-    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", seed, 40_000) for seed in (10, 11, 12)}
+    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", seed, 12_000) for seed in (10, 11, 12)}
     assert len(runs) == 3 * 6, "two fits and four tabular models of each split"
     request = Request.of(["questions"], [str(tmp_path)], ["smollm2-135m", "models/other"], seeds="3", quick=False)
     command = "python -m tefm_bench questions --data FOLDER --seeds 3 --backbone smollm2-135m --backbone models/other"

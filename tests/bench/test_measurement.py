@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 from tefm_bench.data import Sources
-from tefm_bench.measurement import Bench, Figures, Measurement
+from tefm_bench.measurement import Bench, Figures, Measurement, add_results
 
 from tefm.base.errors import InputError
 
@@ -23,6 +23,8 @@ class Brick(Measurement):
     def measure(self, bench: Bench) -> Figures:
         if self.name == "broken":
             raise InputError("no clay", remedy="dig")
+        if self.name == "odd":
+            raise ZeroDivisionError("no reason")
         path = bench.artefacts(self)
         path.parent.mkdir(parents=True, exist_ok=True)
         times = int(path.read_text()) + 1 if path.exists() else 1
@@ -59,6 +61,35 @@ def test_each_is_made_once_after_those_it_depends_on(bench: Bench, workers: int)
     assert bench.figures(Brick(name="b", weight=2)) == {"times": 1}
     assert bench.run([*houses, *houses], workers=workers) == []
     assert bench.figures(Brick(name="b", weight=2)) == {"times": 1}, "a finished measurement is not made again"
+
+
+def test_only_the_kinds_that_are_named_are_made(bench: Bench) -> None:
+    house = House(bricks=(Brick(),))
+    assert bench.run([Brick(name="b"), house], kinds=["brick"]) == []
+    assert bench.figures(Brick(name="b")) == {"times": 1} and bench.figures(house) is None
+
+
+@pytest.mark.all
+def test_an_unexpected_failure_stops_no_other_process(bench: Bench) -> None:
+    failed = bench.run([Brick(name="odd"), Brick()], workers=2)
+    assert [(measurement.description, str(error)) for measurement, error in failed] == [
+        ('brick {"name": "odd"}', "it failed with ZeroDivisionError('no reason')")
+    ]
+    assert bench.figures(Brick()) == {"times": 1}
+
+
+def halved(name: str, number: int) -> Figures:
+    return {"name": name, "number": number, "half": 6 / number}
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.all)])
+def test_results_of_a_script_are_added_as_they_come(tmp_path: Path, workers: int) -> None:
+    path, keys = tmp_path / "out.json", ("name", "number")
+    jobs = [("a", 2), ("a", 4), *([("a", 0)] if workers > 1 else []), ("b", 3)]
+    add_results(path, halved, jobs, keys, workers=workers)
+    body = json.loads(path.read_text())
+    assert [(of["name"], of["half"]) for of in body["results"]] == [("a", 3.0), ("a", 1.5), ("b", 2.0)]
+    assert body["means"] == {"a": {"results": 2, "half": 2.25}, "b": {"results": 1, "half": 2.0}}
 
 
 def test_the_key_depends_on_what_differs_from_the_defaults() -> None:

@@ -22,7 +22,7 @@ COMPLETE = ("hierarchy", "questions", "reconstruction", "text")
 #: Tables with measurements of settings that have changed since they were published.
 EARLIER = {
     "alignment", "buckets", "crossdomain", "curve", "heldout", "levels", "prediction", "pretraining", "prompts",
-    "rationalization", "shapes", "smallest", "supervision",
+    "rationalization", "sequences", "shapes", "smallest", "supervision", "tables",
 }  # fmt: skip
 #: Tables of settings that are no longer there: their figures are those of the version that had them.
 PAST = {"parts"}

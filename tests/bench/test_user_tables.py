@@ -17,7 +17,7 @@ from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench
 from tefm_bench.table_runs import Difference, predicted_of, scored
 from tefm_bench.user_data import OTHER, ROW, UserData, prepared, sampled
-from tefm_bench.user_tables import ALL_TABLES, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
+from tefm_bench.user_tables import ALL_TABLES, DEMO, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
 
 from tefm.base.errors import InputError
 from tefm.model.estimator import TEFM
@@ -69,6 +69,13 @@ def test_a_patient_has_one_label_in_the_last_admission(folder: Path) -> None:
         frame = USER_TABLES[f"diabetes130_{name}"].read(folder)
         assert frame[label].count() == frame["patient_nbr"].n_unique() < frame.height
         assert frame.group_by("patient_nbr").last()[label].null_count() == 0
+
+
+def test_patients_of_the_icu_have_one_label(folder: Path) -> None:
+    frame = ALL_TABLES[DEMO].read(folder)
+    last = frame.sort("admittime").group_by("subject_id", maintain_order=True).last()
+    assert frame["outcome"].count() == frame["subject_id"].n_unique() == last["outcome"].count() < frame.height
+    assert set(last["outcome"]) == {"died", "survived"}
 
 
 def test_what_gives_the_label_away_is_dropped(folder: Path) -> None:
@@ -137,6 +144,26 @@ def test_a_split_by_time_tests_the_last_rows(bench: Bench) -> None:
     data = UserData.open(bench.sources, "cicids2017_time", task, None)
     assert sorted(data.test_rows) == list(range(540, 600))
     assert set(data.training.sequences.rows) == set(range(480))
+
+
+def test_large_tables_come_first_and_splits_one_after_another(bench: Bench, setup: Setup) -> None:
+    runs = [setup.beside_run(table, seed) for seed in (11, 10) for table in ("adult", "nsl_kdd", "icu_1h")]
+    for run in runs[:-1]:
+        run.prepare(bench)
+    order = sorted(runs, key=lambda run: run.turn(bench))
+    assert [(run.seed, run.table) for run in order] == [
+        (10, "icu_1h"),  # not prepared: its size is not known
+        (10, "nsl_kdd"),
+        (10, "adult"),
+        (11, "icu_1h"),
+        (11, "nsl_kdd"),
+        (11, "adult"),
+    ]
+    fit, trees, network = (
+        run.turn(bench)[1]
+        for run in (runs[0], *(setup.baseline_run("adult", 11, name) for name in ("lightgbm", "gru")))
+    )
+    assert network < trees < fit
 
 
 # ---- runs --------------------------------------------------------------------------------------------------------

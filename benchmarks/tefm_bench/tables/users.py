@@ -15,6 +15,7 @@ from tefm_bench.table_runs import (
     LANGUAGE,
     MOST,
     OURS,
+    SAMPLED,
     TOGETHER,
     TREES,
     BaselineRun,
@@ -49,7 +50,7 @@ COLUMNS = (
 #: Fits of each split, from different seeds; tabular models are fitted once, and stand for both.
 FITS = 2
 #: The lines of one fit: what is read of it, and the title.
-OURS_ALONE_AND_TOGETHER = {LANGUAGE: "TEFM", TOGETHER: "TEFM with trees", TREES: "trees alone"}
+OURS_ALONE_AND_TOGETHER = {TOGETHER: "TEFM", LANGUAGE: "TEFM, language model alone", TREES: "trees alone"}
 LIGHTGBM = "LightGBM"
 BASELINES = {
     "lightgbm": LIGHTGBM,
@@ -152,10 +153,10 @@ the same sequences in the same parts, and the same labels: a patient has one, in
 flows our codes also learn from the labels of single flows, of which a window has the first that is an attack.)
 A seed draws the sample and the split, and every split has {FITS} fits of our model; figures are the mean ± sample
 standard deviation (n − 1) over splits and fits. Tables
-with more than {MOST:,} sequences are sampled to {MOST:,}. AUROC is that of the positive class; with several classes,
-the mean of one against the rest.
-*TEFM with trees* is the same fit with `beside: trees`: boosted trees that read the fields answer beside the language
-model, and *trees alone* is what they answer by themselves; each is calibrated on the validation part. The language
+with more than {SAMPLED:,} sequences are sampled to {SAMPLED:,}. AUROC is that of the positive class; with several
+classes, the mean of one against the rest.
+*TEFM* is what a fit with the defaults answers: its language model and boosted trees on the fields, weighted. *Language
+model alone* and *trees alone* are the two parts of the same fit, each calibrated on the validation part. The language
 model's share in the answers is the one with the smallest loss on the validation part.
 *Ahead of LightGBM* is the difference to LightGBM on the same test sequences, on average, with a 95% interval from a
 nested bootstrap: test sequences and fits are drawn, so that the interval holds what another fit would have given.
