@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
@@ -175,7 +176,19 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
     """Processes with one thread each; they are spawned, because a GPU does not survive a fork."""
     for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
         os.environ.setdefault(name, "1")  # read when a process starts
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would go on with what it measures, and nobody would store it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a process of the pool"
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _attempt(bench: Bench, measurement: Measurement) -> TefmError | None:
