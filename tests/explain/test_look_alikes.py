@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from torch import Tensor
 
-from tefm.explain.check import EXACT, OTHERS, joint_effect, other_values, precision
+from tefm.explain.check import EXACT, OTHERS, checked_share, joint_effect, other_values, precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import NONE, exact_share
 from tefm.explain.population import Population, mixed
@@ -444,7 +444,9 @@ def test_a_settled_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == "settled" and found.answer == 1
     assert found.found.rule == (Condition((0,), (3, 4)),), "the very value was 4"
     assert found.found.made_up.value == 1 and found.found.made_up.low >= 0.9
-    assert found.found.real.value == 1 and found.found.real.of == REAL
+    assert found.found.real.value == 1 and found.found.real.of == REAL // 2, (
+        "they agree so clearly that half of them are enough"
+    )
     assert found.joint.flips.value == pytest.approx(0.5, abs=0.1)
     assert found.other == 0 and found.rival is None, "hopeless"
 
@@ -486,6 +488,26 @@ def test_random_rules_fail_the_check() -> None:
         if answer:
             passed.append(precision(model, donors.made_up(one, rule, donors.nearest(1)[:CHECKED]), 1).low >= 0.9)
     assert len(passed) > 5 and not any(passed)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.9, 0.93, 0.97, 1.0])
+def test_a_check_that_ends_early_has_a_valid_interval(share: float) -> None:
+    """The share itself is outside in at most 5%, and the check passes as often as one that asks about all cases."""
+    model, rng, runs = model_of(RULES["one"]), np.random.default_rng(0), 400
+    asked, outside, passed, all_passed = [], 0, 0, 0
+    for _ in range(runs):
+        x_D = np.where(rng.random((CHECKED, 1)) < share, 4, 1) * np.ones((1, 9), dtype=np.uint8)
+        cases = Sequences(x_D.astype(np.uint8), np.arange(CHECKED + 1))
+        found = checked_share(model, cases, 1, 0.9)
+        asked.append(found.of)
+        outside += not found.low <= share <= found.high
+        passed += found.low >= 0.9
+        all_passed += precision(model, cases, 1).low >= 0.9
+    assert outside <= 0.05 * runs + 8
+    assert abs(passed - all_passed) <= 0.1 * runs
+    assert np.mean(asked) < (0.8 if share != 0.93 else 1) * CHECKED
+    few = checked_share(model, cases.select(np.arange(30)), 1, 0.9)
+    assert few.of == 30 and few.low == exact_share(30, 30).low if share == 1 else few.of == 30
 
 
 def test_a_contested_answer(monkeypatch: pytest.MonkeyPatch) -> None:

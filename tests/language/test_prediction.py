@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.miniatures import FAMILIES, miniature
 
-from tefm.language.backbone import Backbone, open_backbone
 from tefm.language import prediction
+from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.prediction import Tree, answer_logits, answering, by_length, common_prefix
 
 ANSWERS = [17, 250, 9]

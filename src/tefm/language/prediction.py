@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -105,8 +106,10 @@ class Reader:
     def tree_logits(self, tree: Tree) -> NDArray[np.float32]:
         """The logits of the answers' first tokens after each prompt of a tree; all continue the first beginning."""
         sees_UU = torch.zeros(len(tree.ids), len(tree.ids), dtype=torch.bool)
-        for number, path in enumerate(tree.paths):
-            sees_UU[number, path] = True
+        for number, before in enumerate(tree.before):
+            if before >= 0:
+                sees_UU[number] = sees_UU[before]
+            sees_UU[number, number] = True
         position_U = self.before + sees_UU.sum(dim=1) - 1
         hidden_UT = torch.cat([torch.zeros(len(tree.ids), self.before, dtype=torch.bool), ~sees_UU], dim=1)
         mask_UT = torch.zeros(hidden_UT.shape).masked_fill(hidden_UT, torch.finfo(torch.float32).min)
@@ -127,39 +130,36 @@ class Tree:
     """Prompts as one tree of tokens: what several of them begin with is there once, and read once.
 
     >>> (tree,) = Tree.of_all([np.array([1, 2, 4]), np.array([7]), np.array([1, 2, 3])])
-    >>> tree.ids, tree.rows, tree.last, tree.paths[3]
-    ([1, 2, 3, 4, 7], [2, 0, 1], [2, 3, 4], [0, 1, 3])
+    >>> tree.ids, tree.before, tree.rows, tree.last
+    ([1, 2, 3, 4, 7], [-1, 0, 1, 1, -1], [2, 0, 1], [2, 3, 4])
     """
 
     #: the numbers of the prompts, and the last token of each
     rows: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
-    #: the tokens, and for each of them those from the first one up to it
+    #: the tokens, and the one before each of them; −1 for a first one
     ids: list[int] = field(default_factory=list)
-    paths: list[list[int]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
 
     @classmethod
     def of_all(cls, prompts: Sequence[Ids]) -> list[Tree]:
         """Trees of about `TREE` tokens, of prompts in the order of their tokens."""
-        ids_N = [prompt.tolist() for prompt in prompts]
         trees: list[Tree] = []
-        for row in sorted(range(len(prompts)), key=ids_N.__getitem__):
+        path: list[int] = []  # the tokens of the prompt before
+        for row, ids in sorted(enumerate(prompt.tolist() for prompt in prompts), key=itemgetter(1)):
             if not trees or len(trees[-1].ids) >= TREE:
                 trees.append(cls())
-            trees[-1].add(row, ids_N[row])
+                path = []
+            tree = trees[-1]
+            same = takewhile(lambda of: of[0] == of[1], zip([tree.ids[node] for node in path], ids, strict=False))
+            path = path[: sum(1 for _ in same)]
+            for token in ids[len(path) :]:
+                tree.before.append(path[-1] if path else -1)
+                path.append(len(tree.ids))
+                tree.ids.append(token)
+            tree.rows.append(row)
+            tree.last.append(path[-1])
         return trees
-
-    def add(self, row: int, ids: Sequence[int]) -> None:
-        """A prompt that comes after the others in the order of tokens."""
-        path = self.paths[self.last[-1]] if self.last else []
-        same = sum(1 for _ in takewhile(lambda pair: self.ids[pair[0]] == pair[1], zip(path, ids, strict=False)))
-        path = path[:same]
-        for token in ids[same:]:
-            path = [*path, len(self.ids)]
-            self.ids.append(token)
-            self.paths.append(path)
-        self.rows.append(row)
-        self.last.append(path[-1])
 
 
 # ---- many questions about each history ------------------------------------------------------------------------------
