@@ -591,3 +591,66 @@ def test_an_answer_that_nearly_everyone_gets(monkeypatch: pytest.MonkeyPatch) ->
     found = reasons(lambda x: (x[..., :4] == 1).all(-1), [4, 1, 1, 2, 3, 1, 0, 1, 0], monkeypatch)
     assert found.verdict == "default" and found.answer == 0 and not found.found.rule
     assert found.base.low >= 0.9
+
+
+def test_a_trend_comes_out_as_one_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Yes where f0 rose over the last eight records (benchmarks/planted.py), with noise; f1 is noise alone."""
+    import tefm.explain.reasons as module
+
+    rng = np.random.default_rng(0)
+
+    def planted(count: int) -> Any:
+        x_STD = rng.normal(size=(count, 12, 2))
+        rises_S = rng.random(count) < 0.5
+        sorted_S8 = np.sort(rng.normal(size=(count, 8)), axis=1)
+        x_STD[:, 4:, 0] = np.where(rises_S[:, None], sorted_S8, sorted_S8[:, ::-1]) + rng.normal(0, 0.3, (count, 8))
+        return (np.digitize(x_STD, np.linspace(-1.5, 1.5, 8)) + 1).astype(np.uint8)
+
+    def rose(x_TD: Any) -> Any:
+        return (x_TD[..., -8:, 0] * (np.arange(8) - 3.5)).sum(-1) > 0
+
+    @dataclass(frozen=True, eq=False)
+    class Rising(ExactTrial):
+        def answers_to(self, x_CBTD: Any, keep_CTD: Any) -> Tensor:
+            return torch.from_numpy(np.where(rose(x_CBTD)[..., None], [0.1, 0.9], [0.9, 0.1]))
+
+    def logits(slots: Sequences) -> Any:
+        yes = rose(slots.x_ND.reshape(len(slots), 12, 2))
+        return np.log(np.where(yes[:, None], [0.1, 0.9], [0.9, 0.1]))
+
+    exact = lambda _n, _s, x_TD, records, **_: Rising(rose, x_TD, records, torch.ones(2))  # noqa: E731
+    monkeypatch.setattr(module, "Trial", exact)
+
+    class Network:
+        layout = Layout(tuple(Slot(name, "number", 9) for name in ("pulse", "noise")))
+
+    model, slots = (
+        MaskedModel(logits, Calibration()),
+        Sequences(planted(2_000).reshape(-1, 2), np.arange(0, 24_001, 12)),
+    )
+    p_SQ = model(slots)
+    donors = Population(slots, model.decide(p_SQ), p_SQ, model.decide(p_SQ))
+    reasoner, rules, verdicts = Reasoner(model, Network(), None, donors, donors), [], []  # type: ignore[arg-type]
+    for x_TD in planted(20):
+        one = Sequences(x_TD, np.array([0, 12]))
+        found = reasoner.reasons(one, model(one)[0].tolist(), None, Question())
+        assert all(condition.holds(one).all() for condition in found.found.rule)
+        verdicts.append(found.verdict)
+        rules.append((found.answer, found.found.rule))
+    expected = [Condition((0,), (), span=8, trend=1 if answer else -1) in rule for answer, rule in rules]
+    assert np.mean([verdict == "settled" for verdict in verdicts]) >= 0.9, verdicts
+    assert np.mean(expected) >= 0.95, rules
+    assert np.mean([len(rule) - 1 for _, rule in rules]) <= 0.3, rules
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([-1, 1]), st.integers(1, 8))
+def test_made_up_cases_of_a_trend_have_it(seed: int, trend: int, size: int) -> None:
+    rng, condition = np.random.default_rng(seed), Condition((0,), (), span=4, trend=trend)
+    x_BTD = rng.integers(0, size + 1, (20, 5, 2)).astype(np.uint8)
+    before = x_BTD.copy()
+    condition.enforce(x_BTD, np.ones(size + 1))
+    cases = Sequences(x_BTD.reshape(-1, 2), np.arange(0, 101, 5))
+    assert condition.holds(cases).all()
+    had_B = condition.holds(Sequences(before.reshape(-1, 2), np.arange(0, 101, 5)))
+    assert (x_BTD[had_B] == before[had_B]).all() and (x_BTD[..., 1] == before[..., 1]).all()
+    assert not condition.holds(Sequences(before[:, 2:].reshape(-1, 2), np.arange(0, 61, 3))).any(), "too few records"
