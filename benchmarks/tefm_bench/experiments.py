@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from tefm.language.config import Start
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline.config import KEPT_LAYERS
+from tefm_bench.cards import CardRun
 from tefm_bench.comparisons import Baseline, Tokens
 from tefm_bench.data import BUCKETS, CLINICAL, DATA, FLOWS
 from tefm_bench.explanations import ExplanationRun
@@ -224,6 +225,12 @@ class Setup:
         settings |= {"explanations": QUICK_EXPLANATIONS} if self.quick else {}
         run = ExplanationRun(table=table, seed=seed, settings=self._fit_settings(settings))
         return run.model_copy(update={"effort": QUICK_EFFORT}) if self.quick else run
+
+    def card_run(self, table: str, seed: int) -> CardRun:
+        """The cards that our model of a user table gets."""
+        settings: dict[str, Any] = {"explanations": QUICK_EXPLANATIONS} if self.quick else {}
+        run = CardRun(table=table, seed=seed, most=MOST, settings=self._fit_settings(settings))
+        return run.model_copy(update={"sequences": 4}) if self.quick else run
 
     def baseline_run(self, table: str, seed: int, model: str, *, sample: bool = True) -> BaselineRun:
         return BaselineRun(table=table, seed=seed, most=SAMPLED if sample else None, model=model)

@@ -337,6 +337,14 @@ CELLS = [
         ("corroboration", "counts", "SHAP", "cited"),
         "Diabetes130, death",
     ),
+    Cell(
+        "cards",
+        (),
+        "default",
+        lambda s: s.card_run("diabetes130_mortality", 10),
+        ("default",),
+        "Diabetes130, death",
+    ),
     Cell("curve", ("task-aware", "not aligned", "1,000"), "auroc", curve, ("tunes", 1, "test", "auroc", "value")),
 ]
 
@@ -374,6 +382,8 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
             "smallest": {"slots", "mean_slots", "comprehensiveness", "flips"},
             "explanations": {"size", "coverage", "opposite"},
             "corroboration": {"agrees_certain"},
+            # without a card that a check bears out
+            "cards": {"real", "coverage", "conditions", "within_made_up", "within_real", "random"},
             "questions": {"half_width", "ahead", "ahead_half_width", "ahead_of_trees_half_width"},
         }.get(name, set())
         assert {column.name for column in table.columns} - empty <= {column for _, column in values_of(table)}, name

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from torch import Tensor
 
-from tefm.explain.check import EXACT, OTHERS, joint_effect, other_values, precision
+from tefm.explain.check import EXACT, OTHERS, checked_share, joint_effect, other_values, precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import NONE, exact_share
 from tefm.explain.population import Population, mixed
@@ -444,7 +444,9 @@ def test_a_settled_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == "settled" and found.answer == 1
     assert found.found.rule == (Condition((0,), (3, 4)),), "the very value was 4"
     assert found.found.made_up.value == 1 and found.found.made_up.low >= 0.9
-    assert found.found.real.value == 1 and found.found.real.of == REAL
+    assert found.found.real.value == 1 and found.found.real.of == REAL // 2, (
+        "they agree so clearly that half of them are enough"
+    )
     assert found.joint.flips.value == pytest.approx(0.5, abs=0.1)
     assert found.other == 0 and found.rival is None, "hopeless"
 
@@ -486,6 +488,26 @@ def test_random_rules_fail_the_check() -> None:
         if answer:
             passed.append(precision(model, donors.made_up(one, rule, donors.nearest(1)[:CHECKED]), 1).low >= 0.9)
     assert len(passed) > 5 and not any(passed)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.9, 0.93, 0.97, 1.0])
+def test_a_check_that_ends_early_has_a_valid_interval(share: float) -> None:
+    """The share itself is outside in at most 5%, and the check passes as often as one that asks about all cases."""
+    model, rng, runs = model_of(RULES["one"]), np.random.default_rng(0), 400
+    asked, outside, passed, all_passed = [], 0, 0, 0
+    for _ in range(runs):
+        x_D = np.where(rng.random((CHECKED, 1)) < share, 4, 1) * np.ones((1, 9), dtype=np.uint8)
+        cases = Sequences(x_D.astype(np.uint8), np.arange(CHECKED + 1))
+        found = checked_share(model, cases, 1, 0.9)
+        asked.append(found.of)
+        outside += not found.low <= share <= found.high
+        passed += found.low >= 0.9
+        all_passed += precision(model, cases, 1).low >= 0.9
+    assert outside <= 0.05 * runs + 8
+    assert abs(passed - all_passed) <= 0.1 * runs
+    assert np.mean(asked) < (0.8 if share != 0.93 else 1) * CHECKED
+    few = checked_share(model, cases.select(np.arange(30)), 1, 0.9)
+    assert few.of == 30 and few.low == exact_share(30, 30).low if share == 1 else few.of == 30
 
 
 def test_a_contested_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,3 +591,66 @@ def test_an_answer_that_nearly_everyone_gets(monkeypatch: pytest.MonkeyPatch) ->
     found = reasons(lambda x: (x[..., :4] == 1).all(-1), [4, 1, 1, 2, 3, 1, 0, 1, 0], monkeypatch)
     assert found.verdict == "default" and found.answer == 0 and not found.found.rule
     assert found.base.low >= 0.9
+
+
+def test_a_trend_comes_out_as_one_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Yes where f0 rose over the last eight records (benchmarks/planted.py), with noise; f1 is noise alone."""
+    import tefm.explain.reasons as module
+
+    rng = np.random.default_rng(0)
+
+    def planted(count: int) -> Any:
+        x_STD = rng.normal(size=(count, 12, 2))
+        rises_S = rng.random(count) < 0.5
+        sorted_S8 = np.sort(rng.normal(size=(count, 8)), axis=1)
+        x_STD[:, 4:, 0] = np.where(rises_S[:, None], sorted_S8, sorted_S8[:, ::-1]) + rng.normal(0, 0.3, (count, 8))
+        return (np.digitize(x_STD, np.linspace(-1.5, 1.5, 8)) + 1).astype(np.uint8)
+
+    def rose(x_TD: Any) -> Any:
+        return (x_TD[..., -8:, 0] * (np.arange(8) - 3.5)).sum(-1) > 0
+
+    @dataclass(frozen=True, eq=False)
+    class Rising(ExactTrial):
+        def answers_to(self, x_CBTD: Any, keep_CTD: Any) -> Tensor:
+            return torch.from_numpy(np.where(rose(x_CBTD)[..., None], [0.1, 0.9], [0.9, 0.1]))
+
+    def logits(slots: Sequences) -> Any:
+        yes = rose(slots.x_ND.reshape(len(slots), 12, 2))
+        return np.log(np.where(yes[:, None], [0.1, 0.9], [0.9, 0.1]))
+
+    exact = lambda _n, _s, x_TD, records, **_: Rising(rose, x_TD, records, torch.ones(2))  # noqa: E731
+    monkeypatch.setattr(module, "Trial", exact)
+
+    class Network:
+        layout = Layout(tuple(Slot(name, "number", 9) for name in ("pulse", "noise")))
+
+    model, slots = (
+        MaskedModel(logits, Calibration()),
+        Sequences(planted(2_000).reshape(-1, 2), np.arange(0, 24_001, 12)),
+    )
+    p_SQ = model(slots)
+    donors = Population(slots, model.decide(p_SQ), p_SQ, model.decide(p_SQ))
+    reasoner, rules, verdicts = Reasoner(model, Network(), None, donors, donors), [], []  # type: ignore[arg-type]
+    for x_TD in planted(20):
+        one = Sequences(x_TD, np.array([0, 12]))
+        found = reasoner.reasons(one, model(one)[0].tolist(), None, Question())
+        assert all(condition.holds(one).all() for condition in found.found.rule)
+        verdicts.append(found.verdict)
+        rules.append((found.answer, found.found.rule))
+    expected = [Condition((0,), (), span=8, trend=1 if answer else -1) in rule for answer, rule in rules]
+    assert np.mean([verdict == "settled" for verdict in verdicts]) >= 0.9, verdicts
+    assert np.mean(expected) >= 0.95, rules
+    assert np.mean([len(rule) - 1 for _, rule in rules]) <= 0.3, rules
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([-1, 1]), st.integers(1, 8))
+def test_made_up_cases_of_a_trend_have_it(seed: int, trend: int, size: int) -> None:
+    rng, condition = np.random.default_rng(seed), Condition((0,), (), span=4, trend=trend)
+    x_BTD = rng.integers(0, size + 1, (20, 5, 2)).astype(np.uint8)
+    before = x_BTD.copy()
+    condition.enforce(x_BTD, np.ones(size + 1))
+    cases = Sequences(x_BTD.reshape(-1, 2), np.arange(0, 101, 5))
+    assert condition.holds(cases).all()
+    had_B = condition.holds(Sequences(before.reshape(-1, 2), np.arange(0, 101, 5)))
+    assert (x_BTD[had_B] == before[had_B]).all() and (x_BTD[..., 1] == before[..., 1]).all()
+    assert not condition.holds(Sequences(before[:, 2:].reshape(-1, 2), np.arange(0, 61, 3))).any(), "too few records"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.miniatures import FAMILIES, miniature
 
+from tefm.language import prediction
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.prediction import answer_logits, answering, by_length, common_prefix
+from tefm.language.prediction import Tree, answer_logits, answering, by_length, common_prefix
 
 ANSWERS = [17, 250, 9]
 
@@ -125,3 +126,17 @@ def test_batches_by_length_hold_everything_once_and_keep_the_bound(lengths: list
         assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= batch_tokens
     firsts = [lengths[batch[0]] for batch in batches]
     assert firsts == sorted(firsts, reverse=True)
+
+
+@pytest.mark.parametrize("shared", [0, 7])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompts_that_begin_alike_are_read_as_a_tree(
+    backbones: dict[tuple[str, bool], Backbone], family: str, shared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone, rng = backbones[family, True], np.random.default_rng(shared)
+    begins = prompts(shared, count=4)
+    questions = [np.concatenate([begins[i % 4], rng.integers(9, size=1 + i % 3)]) for i in range(60)]
+    monkeypatch.setattr(prediction, "TREE", 40)
+    assert len(Tree.of_all(questions)) > 1
+    expected = one_by_one(backbone, questions)
+    np.testing.assert_allclose(answer_logits(backbone, questions, ANSWERS), expected, atol=1e-5)

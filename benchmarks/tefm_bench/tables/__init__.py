@@ -30,6 +30,7 @@ TABLES: dict[str, TableSpec] = {
         users.ASIDE,
         explained.EXPLANATIONS,
         explained.CORROBORATION,
+        explained.CARDS_OF_A_MODEL,
         words.QUESTIONS,
         words.TEXT,
         users.ACROSS_DOMAINS,

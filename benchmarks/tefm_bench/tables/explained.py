@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tefm_bench import corroborations, explanations
+from tefm_bench import cards, corroborations, explanations
 from tefm_bench.experiments import Setup
 from tefm_bench.explanations import Ahead
 from tefm_bench.feature_lists import METHODS, OURS, RANDOM, SHAP, SIZES, Effort
@@ -18,6 +18,8 @@ MORTALITY = "diabetes130_mortality"
 #: The tables that are measured; a quick run takes those with several records per sequence.
 EXPLAINED = (MORTALITY, "unsw_nb15", "bpic2012")
 QUICK = (MORTALITY, "bpic2012")
+#: The tables whose cards are measured.
+CARDS = (MORTALITY, "unsw_nb15", "bpic2012", "icu_4h")
 COMPARED = SIZES[1:]
 EFFORT = Effort()
 
@@ -146,4 +148,47 @@ confounding.
 score for death in hospital: whether the sign of their effect on the probability of death (for SHAP, of its value) is
 that of the weight. An effect of zero does not agree. *Where certain* leaves out those whose effect, as we measure it,
 has an interval that includes zero; it is the same selection for all methods.""",
+)
+
+
+def _cards(setup: Setup, _: Lookup) -> Iterator[Line]:
+    for name in (name for name in (QUICK if setup.quick else CARDS) if not setup.only or name in setup.only):
+        yield Line((ALL_TABLES[name].title,), (([setup.card_run(name, seed) for seed in setup.seeds], cards.summary),))
+
+
+CARDS_OF_A_MODEL = TableSpec(
+    name="cards",
+    title="Cards",
+    keys=("table",),
+    columns=(
+        Column("cards", "cards", 0),
+        Column("settled", "settled", 2, "up"),
+        Column("both", "by both checks", 2, "up"),
+        Column("real", "with 20 real cases", 2, "up"),
+        Column("coverage", "coverage", 4, "up"),
+        Column("conditions", "conditions", 1, "down"),
+        Column("within_made_up", "made-up precision within", 2, "up"),
+        Column("within_real", "real precision within", 2, "up"),
+        Column("random", "random rules verified", 3, "down"),
+        Column("opposite", "opposite settled", 3, "down"),
+        Column("gap", "largest gap", 4, "down"),
+        Column("questions", "questions", 0, "down"),
+        Column("seconds", "seconds", 2, "down"),
+        Column("auroc", "AUROC", 3, "up"),
+        Column("default", "default answers", 2),
+    ),
+    lines=_cards,
+    of_users=True,
+    on_request=True,
+    about=f"""\
+The cards of `tefm explain` for test sequences whose answer is not a default one, of models fitted by the code of `tefm
+fit` with its defaults. *Settled*: a rule of at most ten conditions passes one of the two checks or both; *with 20 real
+cases*, *coverage* (the median share of the stored training sequences that satisfy the rule) and *conditions* are about
+these. Half of the donors make the cards. *Made-up precision within*: of rules that made-up cases bear out, how often
+{cards.JUDGED} made-up cases from the other half agree with the interval on the card; *real precision within*: the same
+for real cases that bear a rule out, and training and test sequences that the card has not asked about, where there are
+at least 20. *Random rules* have as many conditions, drawn from the values of the same sequence. *Opposite settled*:
+another rule of the same sequence settles another answer. *Largest gap*: between the joint effect and the sum of its
+shares. *Questions* are cases that the model was asked about, *seconds* the time of one explanation, both as medians;
+the seconds depend on the machine and on what else runs there.""",
 )

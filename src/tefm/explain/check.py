@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tefm.explain.cards import TextPart
 from tefm.explain.conditions import Condition, Rule
-from tefm.explain.counts import NONE, Share, Z, exact_share
+from tefm.explain.counts import FEW, NONE, Share, Z, exact_share
 from tefm.explain.population import Population
 from tefm.explain.slot_features import mask_shape
 from tefm.rationale.bag_of_words import texts_NM_of, with_texts
@@ -30,6 +30,8 @@ from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
 from tefm.scoring.weighted import Interval
 from tefm.tables.sequences import Sequences
 
+#: The share of the error of a check that is spent on its first half.
+EARLY = 0.25
 #: Of up to this many conditions, the shares in the joint effect are exact over all orders.
 EXACT = 3
 #: Sequences whose values a sensitive field is given, at most.
@@ -46,6 +48,31 @@ NAMED, VISIBLE = 3, 0.005
 def precision(model: MaskedModel, cases: Sequences, answer: int, *, level: float = 0.95) -> Share:
     """The share of some cases that get the answer."""
     return exact_share(int((model.decide(model(cases)) == answer).sum()), len(cases), level)
+
+
+def checked_share(model: MaskedModel, cases: Sequences, answer: int, least: float, *, level: float = 0.95) -> Share:
+    """The share of some cases that get the answer, of no more of them than tell whether it is at least `least`.
+
+    A share that is clearly large enough after half of them ends it: its interval has a quarter of the error, and that
+    of all of them the rest. So does the case with which it can no longer be. An exact interval remains valid when the
+    count ends with a failure (inverse sampling).
+    """
+    count, half, error = len(cases), len(cases) // 2, 1 - level
+    if exact_share(half, half, 1 - EARLY * error).low < least:
+        half = 0  # too few for two looks
+    whole = 1 - (1 - EARLY) * error if half else level
+    allowed = next(n for n in range(count + 1) if exact_share(count - n, count, whole).low < least) - 1
+    same_S = np.zeros(0, dtype=bool)
+    for end in (max(FEW, half // 2), half, (half + count) // 2, count) if half else (count,):
+        part = cases.select(np.arange(len(same_S), end))
+        same_S = np.append(same_S, model.decide(model(part)) == answer)
+        if 0 <= allowed < (~same_S).sum():
+            same_S = same_S[: max(FEW, np.flatnonzero(~same_S)[allowed] + 1)]
+            break
+        early = exact_share(int(same_S.sum()), end, 1 - EARLY * error)
+        if end == half and early.low >= least:
+            return early
+    return exact_share(int(same_S.sum()), len(same_S), whole)
 
 
 # ---- the joint effect, and the share of each condition -------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The conditions of a rule: a feature with room, which real sequences of any length can satisfy.
 
 A *condition* says that a field has one of several values in certain records, counted from the last one: in one record,
-in all of the last n or in any of them, or in all after the last one that has some value. A *rule* is a few conditions
+in all of the last n or in any of them, or in all after the last one that has some value; or that a number is higher or
+lower in the last of n records than in the first. A *rule* is a few conditions
 that hold together.
 
 Shapes: S sequences, N records of all of them, B made-up sequences, T records of each, W records that a condition is
@@ -38,6 +39,8 @@ class Condition:
     text: str | None = None
     #: a slot and a value: it is about all records after the last one with that
     after: tuple[int, int] | None = None
+    #: 1: a number is higher in the last of these records than in the first; −1: it is lower; 0: it is not about that
+    trend: int = 0
 
     @classmethod
     def of(cls, feature: Feature, x_TD: Slots, texts_TM: Texts | None = None) -> Condition:
@@ -45,13 +48,15 @@ class Condition:
 
         >>> x_TD = np.array([[3, 1], [3, 2]])
         >>> Condition.of(Feature(0, (1,)), x_TD), Condition.of(Feature(1, (0,), span=2), x_TD).span
-        (Condition(slots=(1,), values=(1,), back=1, span=1, anywhere=False, text=None, after=None), None)
+        (Condition(slots=(1,), values=(1,), back=1, span=1, anywhere=False, text=None, after=None, trend=0), None)
         """
         length, width = x_TD.shape
         back, (column, *_) = length - 1 - feature.record, feature.slots
         if column >= width:
             assert texts_TM is not None, "there are texts"
             return cls(feature.slots, (), back, text=texts_TM[feature.record, column - width])
+        if feature.trend:
+            return cls(feature.slots, (), back, feature.span, trend=feature.trend)
         values = np.unique(x_TD[feature.records, list(feature.slots)]).tolist()
         return cls(feature.slots, tuple(values), back, None if feature.span == length > 1 else feature.span)
 
@@ -64,11 +69,17 @@ class Condition:
         ([True, False, True], [True, True, True])
         >>> Condition((0,), (2,), after=(0, 1)).holds(sequences).tolist()  # nothing but 2 after the last 1
         [True, True, True]
+        >>> Condition((0,), (), span=2, trend=1).holds(sequences).tolist()
+        [False, True, False]
         """
         starts, x_ND = sequences.starts, sequences.x_ND
         end_S, least = np.maximum(starts[1:] - self.back, starts[:-1]), self.span or 1
         first_S = starts[:-1] if self.span is None else np.maximum(starts[:-1], end_S - self.span)
         known_S = np.ones(len(first_S), dtype=bool)
+        if self.trend:
+            value_N = x_ND[:, self.slots[0]].astype(np.int64)
+            known_S = (end_S - first_S == least) & (value_N[first_S] > 0) & (value_N[end_S - 1] > 0)
+            return known_S & (np.sign(value_N[end_S - 1] - value_N[first_S]) == self.trend)
         if self.after is not None:
             is_anchor_N = x_ND[:, self.after[0]] == self.after[1]
             first_S = np.maximum.reduceat(np.where(is_anchor_N, np.arange(1, len(x_ND) + 1), 0), starts[:-1])
@@ -118,6 +129,16 @@ class Condition:
 
         What is drawn depends on the number of a sequence alone, so that rules can be compared.
         """
+        if self.trend:  # what changes the other way is reversed; the rest changes by one
+            last_BW = x_BTD[:, -int(self.span or 1) :, self.slots[0]]
+            ends_B2 = last_BW[:, [0, -1]].astype(np.int64)
+            other_B = (ends_B2 > 0).all(axis=1) & (np.sign(ends_B2[:, 1] - ends_B2[:, 0]) == -self.trend)
+            last_BW[other_B] = last_BW[other_B, ::-1]
+            flat_B = ~other_B & ~((ends_B2 > 0).all(axis=1) & (np.sign(ends_B2[:, 1] - ends_B2[:, 0]) == self.trend))
+            last_B = np.clip(np.maximum(ends_B2[flat_B, 0], 1) + self.trend, 1, max(2, len(weight_V) - 1))
+            last_BW[flat_B, -1] = np.maximum(last_B, 1 + (self.trend > 0))
+            last_BW[flat_B, 0] = last_BW[flat_B, -1].astype(np.int64) - self.trend
+            return
         value_B, place_B = _drawn(self.slots[0], self.back, len(x_BTD))
         if self.after is not None:  # what others do not have comes where the sequence has it
             slot, value = self.after

@@ -67,6 +67,8 @@ def _when(vectoriser: Vectoriser, condition: Condition) -> str | None:
         return f"after the last {words or title}"
     if condition.span == 1:
         return None
+    if condition.trend:
+        return f"over the last {condition.span} {record}s"
     if condition.span is None:
         return "at some time" if condition.anywhere else f"in all {record}s"
     return f"in {which} of the last {condition.span} {record}s"
@@ -78,6 +80,8 @@ def _in_words(vectoriser: Vectoriser, condition: Condition) -> tuple[str, str]:
     slot = vectoriser.layout.slots[first]
     field, mapper = next((field, mapper) for field, mapper, _ in vectoriser.parts if field.name == slot.field)
     title, absent = field.display_name, values == (0,)
+    if condition.trend:
+        return f"{title}: {'rose' if condition.trend > 0 else 'fell'}", ""
     if mapper.kind == "set":
         if len(condition.slots) > 1:
             return f"{title}: none", ""

@@ -30,7 +30,7 @@ import torch
 from pydantic import model_validator
 
 from tefm.base.settings import Settings
-from tefm.explain.check import Joint, joint_effect, precision
+from tefm.explain.check import Joint, checked_share, joint_effect
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import FEW, NONE, Share, exact_share
 from tefm.explain.explanation import Outcome
@@ -46,9 +46,9 @@ from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
 #: Donors of search and widening, of each check, of each effect, and of a rule without one of its conditions.
-SEARCHED, CHECKED, EFFECT, WITHOUT = 144, 200, 48, 48
+SEARCHED, CHECKED, EFFECT, WITHOUT = 144, 220, 32, 32
 #: Real cases of a rule that the model is asked about, at most.
-REAL = 100
+REAL = 120
 #: Members that a set does not have are offered as features if more than this share of the donors have them.
 OFTEN = 0.05
 #: At most this many rules are checked.
@@ -312,18 +312,19 @@ class Reasoner:
                 rules = [widening.widened(rule, enough) for rule in dict.fromkeys(rules)]
             # the one with most real cases, and of those the one with fewest conditions
             widest = max(rules, key=lambda rule: (int(self.cases.has(rule).sum()), -len(rule)))
-            checked = self._checked(widest, sequence, search.answer, donors_B, level)
-            questions += len(donors_B)
+            checked = self._checked(widest, sequence, search.answer, donors_B, asked.precision, level)
+            questions += checked.made_up.of
             if widen and checked.holds(asked.precision):
                 steps = self._needed(checked.rule, sequence, search, donors, enough)
                 questions += sum(len(without) for _, without in steps) * len(donors.search[:WITHOUT])
                 checked, (rule, without) = replace(checked, without=steps[0][1]), steps[-1]
                 if len(steps) > 1 and (fresh_B := next(checks, None)) is not None:
-                    smaller = self._checked(rule, sequence, search.answer, fresh_B, level)
-                    questions += len(fresh_B)
+                    smaller = self._checked(rule, sequence, search.answer, fresh_B, asked.precision, level)
+                    questions += smaller.made_up.of
                     checked = replace(smaller, without=without) if smaller.holds(asked.precision) else checked
             results.append(checked)
-            if checked.holds(asked.precision) and (checked.is_real(asked.precision) or checked.real.of < FEW):
+            too_few = checked.real.of < FEW or checked.real.count == checked.real.of
+            if checked.holds(asked.precision) and (checked.is_real(asked.precision) or too_few):
                 break
             if best.precision < asked.precision - HOPELESS:
                 break
@@ -335,11 +336,17 @@ class Reasoner:
 
         return replace(max(results, key=passes), questions=questions)
 
-    def _checked(self, rule: Rule, sequence: Sequences, answer: int, donors_B: Numbers, level: float) -> Checked:
+    def _checked(
+        self, rule: Rule, sequence: Sequences, answer: int, donors_B: Numbers, least: float, level: float
+    ) -> Checked:
         """A rule with what the model says of its made-up and of its real cases."""
-        made_up = precision(self.model, self.population.made_up(sequence, rule, donors_B), answer, level=level)
-        asked = np.flatnonzero(self.cases.has(rule))[:REAL]
-        real = precision(self.model, self.cases.slots.select(asked), answer, level=LEVEL) if len(asked) else NONE
+        made_up = checked_share(
+            self.model, self.population.made_up(sequence, rule, donors_B), answer, least, level=level
+        )
+        rows = np.flatnonzero(self.cases.has(rule))[:REAL]
+        real = (
+            checked_share(self.model, self.cases.slots.select(rows), answer, least, level=LEVEL) if len(rows) else NONE
+        )
         return Checked(rule, made_up, real)
 
     def _needed(

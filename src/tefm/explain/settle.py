@@ -9,6 +9,7 @@ Shapes: F features, C sets of features, B donors, Q classes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,8 @@ from tefm.tables.layout import Slots
 
 #: A set is made from at most this many features: the best alone, and those that are missed most.
 CANDIDATES = 48
+#: Of them, so many are tried in a step, those that gained most when they were last tried; all of them every few steps.
+TRIED, ALL_EVERY = 12, 4
 #: Features that are missed most, of which all pairs are tried first.
 PAIRED = 8
 #: Makes the made-up cases of a set of features.
@@ -59,6 +62,8 @@ class Search:
     made: Made | None = None
     #: the sets found so far, by the size that they may have
     grown: dict[int, list[list[Candidate]]] = field(default_factory=dict)
+    #: what each feature added to the value of a set when it was last tried
+    gains: dict[Feature, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trial: Trial, answer: int, features: Sequence[Feature], made: Made | None = None) -> Search:
@@ -141,11 +146,15 @@ class Search:
         for step in count():
             if step == len(path):
                 kept = path[-1].features
-                larger = [distinct((*kept, feature)) for feature in self._chosen if not within(feature, kept)]
-                larger = [features for features in larger if len(features) <= most]
-                if not larger:
+                new = [feature for feature in self._chosen if not within(feature, kept)]
+                new = [feature for feature in new if len(distinct((*kept, feature))) <= most]
+                if not new:
                     break
-                path.append(max(self._candidates(larger), key=lambda candidate: candidate.value))
+                if len(kept) % ALL_EVERY != 1:
+                    new = sorted(new, key=lambda feature: -self.gains.get(feature, math.inf))[:TRIED]
+                larger = self._candidates([distinct((*kept, feature)) for feature in new])
+                self.gains.update({of: found.value - path[-1].value for of, found in zip(new, larger, strict=True)})
+                path.append(max(larger, key=lambda candidate: candidate.value))
             found = path[step]
             if found.precision >= enough and found.size >= least:
                 return found

@@ -18,6 +18,8 @@ from tefm.tables.sequences import Sequences
 
 #: Of a category, what follows the last record with each of this many values is a feature.
 FOLLOWED = 6
+#: A number may rise or fall over so many of the last records; the slots that change most are offered.
+TRENDS = (4, 8)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Feature:
     span: int = 1
     #: whether they may have each other's values
     varied: bool = False
+    #: 1 where a number is higher in the last of them than in the first, −1 where it is lower
+    trend: int = 0
 
     @property
     def records(self) -> slice:
@@ -99,6 +103,12 @@ def _lasting(x_TD: Slots, optional_D: NDArray[np.bool_], layout: Layout) -> Iter
         spans = {int((x_TD[::-1, slot] == value).argmax()) for value in np.unique(x_TD[:, slot])}
         for span in sorted(spans - set(range(span_D[slot] + 1)))[:FOLLOWED]:
             yield Feature(length - 1, (slot,), span=span, varied=True)
+    numbers = [at for at, of in enumerate(layout.slots) if of.kind == "number" and not of.static]
+    for span in (span for span in TRENDS if span <= length):
+        change = {slot: (int(x_TD[-1, slot]) - int(x_TD[-span, slot])) / layout.slots[slot].size for slot in numbers}
+        known = [slot for slot in numbers if change[slot] and x_TD[-1, slot] and x_TD[-span, slot]]
+        for slot in sorted(known, key=lambda slot: -abs(change[slot]))[:FOLLOWED]:
+            yield Feature(length - 1, (slot,), span=span, varied=True, trend=1 if change[slot] > 0 else -1)
 
 
 def within(feature: Feature, kept: Sequence[Feature]) -> bool:

@@ -70,11 +70,17 @@ class Trial:
 
         Most sets have most records in common: each record with its mask is read once, and weighed once.
         """
-        if self.head is not None or self.texts is not None:
+        if self.texts is not None:
             return self.answers_to(self._mixed(keep_CTD, self.donors_BTD[:SEARCH]), keep_CTD)
         keys = [[(t, keep_D.tobytes()) for t, keep_D in enumerate(keep_TD)] for keep_TD in keep_CTD]
         self._read(list(dict.fromkeys(key for of_set in keys for key in of_set if key not in self._known)))
-        parts = [self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)]
+        parts = []
+        at_once = SETS if self.head is None else min(SETS, self._at_once(self.donors_BTD[:SEARCH]))
+        for start in range(0, len(keys), at_once):
+            p_CBQ = self._answers(keys[start : start + at_once])
+            if self.head is not None:
+                p_CBQ = self._headed(p_CBQ, self._mixed(keep_CTD[start : start + at_once], self.donors_BTD[:SEARCH]))
+            parts.append(p_CBQ)
         return torch.from_numpy(self.calibration.fold(torch.cat(parts).numpy()))
 
     def _read(self, keys: list[Key]) -> None:
@@ -85,7 +91,8 @@ class Trial:
             at = [t for t, _ in some]
             keep_UD = np.stack([np.frombuffer(mask, dtype=bool)[:width] for _, mask in some])
             mixed_UBD = np.where(keep_UD[:, None], self.x_TD[at][:, None], donors_BTD[:, at].swapaxes(0, 1))
-            latent_Nd = self._latents(mixed_UBD.reshape(-1, width).astype(self.x_TD.dtype))
+            first, number_N = distinct_rows(mixed_UBD.reshape(-1, width).astype(self.x_TD.dtype))
+            latent_Nd = self._latents(mixed_UBD.reshape(-1, width)[first])[torch.from_numpy(number_N)]
             place_U = torch.tensor([len(self.x_TD) - 1 - t for t in at]).clamp_max(PLACES - 1)
             read_Nh, score_NA = self.surrogate.read(latent_Nd, place_U.repeat_interleave(len(donors_BTD)))
             pairs = zip(read_Nh.split(len(donors_BTD)), score_NA.split(len(donors_BTD)), strict=True)
@@ -166,8 +173,11 @@ class Trial:
         assert self.head is not None, "the model has a head"
         log_CBQ = p_CBQ.double().clamp_min(LEAST_P).log()
         sets, donors, length, width = x_CBTD.shape
-        cases = Sequences(x_CBTD.reshape(-1, width), length * np.arange(sets * donors + 1))
-        return (log_CBQ + torch.from_numpy(self.head(cases)).view(log_CBQ.shape)).softmax(dim=2)
+        first, number_N = distinct_rows(x_CBTD.reshape(sets * donors, -1))
+        cases = Sequences(
+            x_CBTD.reshape(-1, length, width)[first].reshape(-1, width), length * np.arange(len(first) + 1)
+        )
+        return (log_CBQ + torch.from_numpy(self.head(cases)[number_N]).view(log_CBQ.shape)).softmax(dim=2)
 
     def _mixed(self, keep_CTD: Keep, donors_BTD: Slots) -> Slots:
         mixed_CBTD: Slots = np.where(keep_CTD[:, None, :, : self.x_TD.shape[1]], self.x_TD, donors_BTD)

@@ -77,7 +77,13 @@ class Widening:
     def _ordered(self, rule: Rule, enough: float) -> Rule:
         """The rule with two conditions on one field put as an order, where that is more common: none after the last."""
         for all_of, one_of in permutations(rule, 2):
-            if all_of.slots == one_of.slots and not all_of.anywhere and len(one_of.values) == 1 and not one_of.text:
+            if (
+                all_of.slots == one_of.slots
+                and all_of.values
+                and not all_of.anywhere
+                and len(one_of.values) == 1
+                and not one_of.text
+            ):
                 slot, value, x_TD = all_of.slots[0], one_of.values[0], self.search.trial.x_TD
                 since = int((x_TD[::-1, slot] == value).argmax())
                 order = replace(all_of, back=0, span=since, after=(slot, value))
@@ -127,7 +133,7 @@ class Widening:
 
     def _values(self, condition: Condition) -> list[int]:
         """The values that a condition on a single slot could have: its own, and the most frequent ones."""
-        if len(condition.slots) > 1 or condition.text is not None:
+        if len(condition.slots) > 1 or condition.text is not None or condition.trend:
             return []
         kind, own = self.layout.slots[condition.slots[0]].kind, set(condition.values)
         if kind == "flag" or (kind == "number" and 0 in own):
@@ -185,7 +191,7 @@ def _several(
 
 def _at_other_times(condition: Condition, length: int) -> Iterator[Condition]:
     """A condition met in any of the last records, or at some time; or in the last one, not in all."""
-    if length == 1 or condition.text is not None or condition.after is not None:
+    if length == 1 or condition.text is not None or condition.after is not None or condition.trend:
         return
     if condition.back:
         yield replace(condition, back=0, span=condition.back + 1, anywhere=True)

@@ -3,7 +3,7 @@
 A history with many questions is read once: its keys and values are the prefix that every question about it continues.
 
 Shapes: N prompts, Q answers, B prompts of a batch, T tokens, h hidden; H histories, P pairs of a history and a
-question.
+question; U tokens of a tree.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,8 @@ from tefm.language.vocabulary import Ids
 
 #: From this many prompts on, those of one length get a batch of their own.
 SAME_LENGTH = 32
+#: On a CPU, prompts are read as trees of about this many tokens where that leaves at most this share of all tokens.
+TREE, WORTH = 512, 0.8
 #: Fewer questions per history than this are cheaper as whole prompts, which batch better.
 SHARES_FROM = 3
 
@@ -54,8 +59,15 @@ def answer_logits(
         shared = 0
     with reading(backbone), progress(title or "", len(prompts), show=title is not None) as advance:
         reader = Reader(backbone, answers, prompts[0][None, :shared], pad)
+        rests = [prompt[shared:] for prompt in prompts]
+        trees = Tree.of_all(rests) if share_prefix and backbone.window is None and backbone.device.type == "cpu" else []
+        if sum(len(tree.ids) for tree in trees) <= WORTH * sum(map(len, rests)) and trees:
+            for tree in trees:
+                logits_NQ[tree.rows] = reader.tree_logits(tree)
+                advance(len(tree.rows))
+            return logits_NQ
         for rows in by_length([len(prompt) - shared for prompt in prompts], batch_tokens):
-            logits_NQ[rows] = reader.logits([prompts[row][shared:] for row in rows], np.zeros_like(rows))
+            logits_NQ[rows] = reader.logits([rests[row] for row in rows], np.zeros_like(rows))
             advance(len(rows))
     return logits_NQ
 
@@ -90,6 +102,64 @@ class Reader:
         output = self.model(**inputs, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1)
         logits_BQ: NDArray[np.float32] = output.logits[:, -1, self.columns].float().cpu().numpy()
         return logits_BQ
+
+    def tree_logits(self, tree: Tree) -> NDArray[np.float32]:
+        """The logits of the answers' first tokens after each prompt of a tree; all continue the first beginning."""
+        sees_UU = torch.zeros(len(tree.ids), len(tree.ids), dtype=torch.bool)
+        for number, before in enumerate(tree.before):
+            if before >= 0:
+                sees_UU[number] = sees_UU[before]
+            sees_UU[number, number] = True
+        position_U = self.before + sees_UU.sum(dim=1) - 1
+        hidden_UT = torch.cat([torch.zeros(len(tree.ids), self.before, dtype=torch.bool), ~sees_UU], dim=1)
+        mask_UT = torch.zeros(hidden_UT.shape).masked_fill(hidden_UT, torch.finfo(torch.float32).min)
+        cache = copy.deepcopy(self.cache)
+        output = self.model(
+            input_ids=torch.tensor([tree.ids]),
+            position_ids=position_U[None],
+            attention_mask=mask_UT[None, None],
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        logits_BQ: NDArray[np.float32] = output.logits[0, tree.last][:, self.columns].float().numpy()
+        return logits_BQ
+
+
+@dataclass
+class Tree:
+    """Prompts as one tree of tokens: what several of them begin with is there once, and read once.
+
+    >>> (tree,) = Tree.of_all([np.array([1, 2, 4]), np.array([7]), np.array([1, 2, 3])])
+    >>> tree.ids, tree.before, tree.rows, tree.last
+    ([1, 2, 3, 4, 7], [-1, 0, 1, 1, -1], [2, 0, 1], [2, 3, 4])
+    """
+
+    #: the numbers of the prompts, and the last token of each
+    rows: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    #: the tokens, and the one before each of them; −1 for a first one
+    ids: list[int] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of_all(cls, prompts: Sequence[Ids]) -> list[Tree]:
+        """Trees of about `TREE` tokens, of prompts in the order of their tokens."""
+        trees: list[Tree] = []
+        path: list[int] = []  # the tokens of the prompt before
+        for row, ids in sorted(enumerate(prompt.tolist() for prompt in prompts), key=itemgetter(1)):
+            if not trees or len(trees[-1].ids) >= TREE:
+                trees.append(cls())
+                path = []
+            tree = trees[-1]
+            same = takewhile(lambda of: of[0] == of[1], zip([tree.ids[node] for node in path], ids, strict=False))
+            path = path[: sum(1 for _ in same)]
+            for token in ids[len(path) :]:
+                tree.before.append(path[-1] if path else -1)
+                path.append(len(tree.ids))
+                tree.ids.append(token)
+            tree.rows.append(row)
+            tree.last.append(path[-1])
+        return trees
 
 
 # ---- many questions about each history ------------------------------------------------------------------------------
