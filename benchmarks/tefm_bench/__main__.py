@@ -42,8 +42,8 @@ def bench(
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="make only these measurements and no tables, e.g. table-beside (fits, for a GPU) or table-baseline; "
-            "may be given several times"
+            help="make only these measurements and no tables, e.g. table-beside (our fits), table-baseline, or one of "
+            "the latter, like gru; may be given several times"
         ),
     ] = None,
     prepare: Annotated[bool, typer.Option("--prepare", help="only prepare the arrays, then stop")] = False,

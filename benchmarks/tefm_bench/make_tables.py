@@ -185,12 +185,12 @@ def run(
     bench = Bench(folder, Sources(folder / "data", request.paths, request.setup.quick))
     needed = [measurement for name in request.tables for measurement in TABLES[name].needs(request.setup)]
     for kind in kinds:
-        if kind not in (known := {measurement.KIND for measurement in needed}):
+        if kind not in (known := {name for measurement in needed for name in measurement.kinds}):
             raise SettingsError(
                 "these tables have no such measurements", value=kind, remedy=did_you_mean(kind, sorted(known))
             )
     if prepare:
-        for measurement in bench.missing(m for m in needed if not kinds or m.KIND in kinds):
+        for measurement in bench.missing(one for one in needed if not kinds or set(kinds) & set(one.kinds)):
             measurement.prepare(bench)
         return Outcome((), (), ())
     failed = bench.run(needed, workers=workers, kinds=kinds) if measure else []

@@ -54,6 +54,11 @@ class Measurement(Settings):
         """One line for the log."""
         return f"{self.KIND} {json.dumps(self.changes)}"
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What `--kind` may call it."""
+        return (self.KIND,)
+
     def needs(self) -> tuple[Measurement, ...]:
         """The measurements it depends on, which are made first."""
         return ()
@@ -125,7 +130,7 @@ class Bench:
 
         A measurement that fails because a file or a package is missing does not stop the others.
         """
-        missing = self.missing(measurement for measurement in measurements if not kinds or measurement.KIND in kinds)
+        missing = self.missing(one for one in measurements if not kinds or set(kinds) & set(one.kinds))
         failed: list[tuple[Measurement, TefmError]] = []
         with progress("measuring", len(missing)) as advance:
             for measurement, error in self._attempts(missing, workers):

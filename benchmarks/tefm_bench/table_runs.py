@@ -137,6 +137,10 @@ class BaselineRun(TableRun):
 
     model: str
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self.KIND, self.model
+
     def turn(self, bench: Bench) -> tuple[float, float]:
         seed, size = super().turn(bench)
         return seed, size * SLOWER.get(self.model, 1)

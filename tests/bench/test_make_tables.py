@@ -19,7 +19,7 @@ from tefm_bench import alignment
 from tefm_bench.__main__ import app
 from tefm_bench.data import Sources
 from tefm_bench.experiments import Setup
-from tefm_bench.make_tables import Request
+from tefm_bench.make_tables import Request, run
 from tefm_bench.measurement import Bench, Measurement
 from tefm_bench.table import Table
 from tefm_bench.table_runs import TableRun
@@ -472,6 +472,24 @@ def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
     request = Request.of(["questions"], [str(tmp_path)], ["smollm2-135m", "models/other"], seeds="3", quick=False)
     command = "python -m tefm_bench questions --data FOLDER --seeds 3 --backbone smollm2-135m --backbone models/other"
     assert request.command("questions") == command
+
+
+@pytest.mark.parametrize(("kind", "models"), [("table-beside", {None}), ("logistic", {"logistic"})])
+def test_only_some_kinds_are_measured(
+    kind: str, models: set[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Measurement] = []
+    monkeypatch.setattr(Bench, "measure", lambda _, measurement: made.append(measurement))
+    paths = ["--runs", str(tmp_path), "--out", str(tmp_path / "results")]
+    done = CliRunner().invoke(app, ["tables", "--only", "adult", "--kind", kind, "--quick", *paths])
+    assert done.exit_code == 0 and not (tmp_path / "results").exists()
+    assert len(made) == (6 if models == {None} else 3) and {getattr(one, "model", None) for one in made} == models
+
+
+def test_a_kind_that_a_table_does_not_need_is_refused(tmp_path: Path, explained: Any) -> None:
+    request = Request.of(["tables"], [], [], seeds="1", quick=True)
+    call = lambda: run(request, tmp_path, tmp_path, kinds=["table-besides"])  # noqa: E731
+    explained(SettingsError, call, "no such measurements", "did you mean 'table-beside'")
 
 
 def test_tables_share_measurements() -> None:
