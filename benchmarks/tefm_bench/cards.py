@@ -68,9 +68,7 @@ class CardRun(TableRun):
                 break
             # each card asks with an empty memory, as the first one of a call
             own, judges = (population.select(everyone[half::2]) for half in (0, 1))
-            reasoner = Reasoner(
-                fitted.masked_model(), parts.network, parts.surrogate, own, parts.cases, frozenset(parts.config.without)
-            )
+            reasoner = Reasoner(fitted.masked_model(), parts.network, parts.surrogate, own, parts.cases)
             started = time.perf_counter()
             reasons = reasoner.reasons(slots.select([number]), p_SQ[number].tolist(), None, Question())
             seconds = time.perf_counter() - started

@@ -447,7 +447,7 @@ def test_a_settled_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.found.real.value == 1 and found.found.real.of == REAL // 2, (
         "they agree so clearly that half of them are enough"
     )
-    assert found.joint.flips.value == pytest.approx(0.5, abs=0.1)
+    assert found.joint.flips.value == pytest.approx(0.5, abs=0.2)
     assert found.other == 0 and found.rival is None, "hopeless"
 
 

@@ -79,7 +79,8 @@ class Condition:
         if self.trend:
             value_N = x_ND[:, self.slots[0]].astype(np.int64)
             known_S = (end_S - first_S == least) & (value_N[first_S] > 0) & (value_N[end_S - 1] > 0)
-            return known_S & (np.sign(value_N[end_S - 1] - value_N[first_S]) == self.trend)
+            has_S: NDArray[np.bool_] = known_S & (np.sign(value_N[end_S - 1] - value_N[first_S]) == self.trend)
+            return has_S
         if self.after is not None:
             is_anchor_N = x_ND[:, self.after[0]] == self.after[1]
             first_S = np.maximum.reduceat(np.where(is_anchor_N, np.arange(1, len(x_ND) + 1), 0), starts[:-1])

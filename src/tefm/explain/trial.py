@@ -53,6 +53,8 @@ class Trial:
     calibration: Calibration = field(default_factory=Calibration)
     #: of each record with each of its masks, one row per donor: what the surrogate makes of it, and its attention
     _known: dict[Key, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    #: of each made-up case that has no texts, the answer
+    _answered: dict[bytes, Tensor] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -131,6 +133,19 @@ class Trial:
             starts = range(0, sets, at_once)
             parts = [slice(start, start + at_once) for start in starts]
             return torch.cat([self.answers_to(x_CBTD[part], keep_CTD[part]) for part in parts])
+        if self.texts is not None:
+            return self._asked(x_CBTD, keep_CTD)
+        # widening comes to the same cases again and again
+        x_NTD = np.ascontiguousarray(x_CBTD).reshape(-1, length, width)
+        keys = [x_TD.tobytes() for x_TD in x_NTD]
+        new = list({key: number for number, key in enumerate(keys) if key not in self._answered}.values())
+        if new:
+            p_NQ = self._asked(x_NTD[None, new], keep_CTD[:1])[0]
+            self._answered.update(zip((keys[number] for number in new), p_NQ, strict=True))
+        return torch.stack([self._answered[key] for key in keys]).view(sets, donors, -1)
+
+    def _asked(self, x_CBTD: Slots, keep_CTD: Keep) -> Tensor:
+        sets, donors, length, width = x_CBTD.shape
         place_N = np.tile(np.arange(length - 1, -1, -1).clip(max=PLACES - 1), sets * donors)
         wide_ND = np.column_stack([x_CBTD.reshape(-1, width), place_N.astype(x_CBTD.dtype)])
         first, number_N = distinct_rows(wide_ND)

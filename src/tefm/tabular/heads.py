@@ -3,7 +3,7 @@ makes of it.
 
 Heads are stored as numbers, so that a model from elsewhere runs no code of others.
 
-Shapes: S sequences, F features, T trees.
+Shapes: S sequences, F features, T trees, W ways through them.
 """
 
 from __future__ import annotations
@@ -127,16 +127,19 @@ class Trees(_Stored):
     ) -> NDArray[np.int64]:
         """The leaf of each of these trees where every sequence ends; `column` is what each node asks about."""
         nodes, row_S = self._nodes, np.arange(len(x_SF)) * x_SF.shape[1]
-        node_TS = np.repeat(roots[:, None], len(x_SF), axis=1)
+        node_W, row_W = np.repeat(roots, len(x_SF)), np.tile(row_S, len(roots))
+        going = np.arange(len(node_W))  # ways that are not at a leaf: most are short
         for _ in range(nodes.depth):
-            x_TS = x_SF.ravel()[column[node_TS] + row_S]
-            to_right_TS = x_TS > nodes.threshold[node_TS]
+            at = node_W[going]
+            x_W = x_SF.ravel()[column[at] + row_W[going]]
+            to_right_W = x_W > nodes.threshold[at]
             if self.among:
-                bits_TS = nodes.among[node_TS]
-                is_among_TS = (bits_TS >> np.clip(x_TS, 0, MOST_BITS).astype(np.int64)) & 1 == 1
-                to_right_TS = np.where(bits_TS >= 0, ~is_among_TS, to_right_TS)
-            node_TS = nodes.children[2 * node_TS + to_right_TS]
-        return node_TS
+                bits_W = nodes.among[at]
+                is_among_W = (bits_W >> np.clip(x_W, 0, MOST_BITS).astype(np.int64)) & 1 == 1
+                to_right_W = np.where(bits_W >= 0, ~is_among_W, to_right_W)
+            node_W[going] = at = nodes.children[2 * at + to_right_W]
+            going = going[nodes.children[2 * at] != at]
+        return node_W.reshape(len(roots), len(x_SF))
 
     @cached_property
     def _nodes(self) -> Nodes:
