@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tefm_bench.tables import codes, explained, extractor, language, sequences, users, words
+from tefm_bench.tables import codes, compared, explained, extractor, language, sequences, users, words
 from tefm_bench.tables.spec import TableSpec
 
 #: The paper's tables first, then our own.
@@ -34,5 +34,6 @@ TABLES: dict[str, TableSpec] = {
         words.QUESTIONS,
         words.TEXT,
         users.ACROSS_DOMAINS,
+        compared.COMPARED,
     )
 }
