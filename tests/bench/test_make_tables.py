@@ -459,7 +459,7 @@ def test_tables_share_measurements() -> None:
     needed = {name: {measurement.key for measurement in TABLES[name].needs(setup)} for name in TABLES}
     assert needed["hierarchy"] < needed["reconstruction"]
     default = {setup.prediction(setup.codes("diabetes130-open", split, "task-aware")).key for split in setup.splits}
-    assert len(default) == 3 and default <= needed["prediction"] & needed["rationalization"]
+    assert len(default) == 3 and default <= needed["prediction"] & needed["shapes"]
     after_alignment = {aligned(setup, "diabetes130-open", split, "task-aware", "default").key for split in setup.splits}
     assert len(after_alignment) == 3
     assert after_alignment <= needed["alignment"] & needed["pretraining"]
