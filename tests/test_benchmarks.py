@@ -5,20 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import runpy
-from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
-from conftest import ONLY_PREDICTS, STAYS, quick, stays
 from support.postgres_server import binaries
 
 from tefm.language.backbone import open_backbone
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "encode.py"
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "attack.py"
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPT.parent.glob("*.py")), ids=lambda script: script.stem)
@@ -29,32 +25,6 @@ def test_what_a_benchmark_imports_is_there(script: Path) -> None:
             module = import_module(node.module)
             missing = [name.name for name in node.names if not hasattr(module, name.name)]
             assert all(find_spec(f"{node.module}.{name}") for name in missing), (node.module, missing)
-
-
-@pytest.mark.slow
-@pytest.mark.all
-def test_encode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(0)
-    table = {
-        "bytes": rng.integers(0, 1000, 500),
-        "rate": rng.random(500),
-        "service": rng.choice(["http", "smtp"], 500),
-        "label": rng.choice(["normal", "attack"], 500),
-    }
-    pl.DataFrame(table).write_parquet(tmp_path / "table.parquet")
-    files = ["--kdd", str(tmp_path / "table.parquet"), "--json", str(tmp_path / "out.json")]
-    sizes = ["--rows", "400", "1200", "--steps", "20", "--repeats", "1", "--chunks", "1"]
-    monkeypatch.setattr("sys.argv", [str(SCRIPT), *files, *sizes])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert "scikit-learn" in capsys.readouterr().out
-    result = json.loads((tmp_path / "out.json").read_text())
-    assert set(result) == {"machine", "settings", "end_to_end", "vectorise", "neural", "memory", "figures"}
-    assert [peak["rows"] for peak in result["memory"]] == [400, 1200]
-    assert result["settings"]["fields"] == 3
-    ratios = [value for part in ("vectorise", "neural") for name, value in result[part].items() if "ratio" in name]
-    assert len(ratios) == 7 and min(ratios) > 0
-    assert all(figure["value"] > 0 for figure in result["figures"])
-    assert sum(figure["bar"] is not None for figure in result["figures"]) == 4
 
 
 def test_throughput_replaces_its_own_rows_and_keeps_the_others(tmp_path: Path) -> None:
@@ -68,27 +38,6 @@ def test_throughput_replaces_its_own_rows_and_keeps_the_others(tmp_path: Path) -
         ("gpu", 6, 1.0),
         ("arm", 30, 1.0),
     ]
-
-
-@pytest.mark.all
-def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path: Path) -> None:
-    """Before, all rows of the vocabulary move; predictions part by part and distinct are those of before."""
-    as_before = runpy.run_path(str(SCRIPT.with_name("speed.py")))["as_before"]
-    table = stays(60).drop("patient")
-    schema = STAYS.model_copy(update={"entity": None, "time": None})
-    moved = {}
-    for name, how in (("before", as_before), ("after", nullcontext)):
-        with how():
-            model = quick(backbones["llama"], schema, **ONLY_PREDICTS, tune={"steps": 5}).fit(table)
-        rows = model.fitted.classifier.backbone.model.get_input_embeddings().weight.detach()
-        start = open_backbone(backbones["llama"], device="cpu").model.get_input_embeddings().weight.detach()
-        moved[name] = int((rows[: len(start)] != start).any(dim=1).sum())
-    assert moved["before"] > 2 * moved["after"] > 0
-    with as_before():
-        before = model.predict_table(table)
-    after = pl.concat(model.predict_batches(table))
-    assert before["predicted"].to_list() == after["predicted"].to_list()
-    np.testing.assert_allclose(before["p(yes)"], after["p(yes)"], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -162,24 +111,8 @@ def test_questions_cost_the_same_answers(
     assert set(json.loads((tmp_path / "out.json").read_text())) == {"cost", "other"}
 
 
-@pytest.mark.slow
-@pytest.mark.all
-def test_domains(backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One model with domains has fewer files than a model for each."""
-    script, target = SCRIPT.with_name("domains.py"), tmp_path / "out.json"
-    given = ["--backbone", str(backbones["llama"]), "--repeats", "1", "--json", str(target)]
-    monkeypatch.setattr("sys.argv", [str(script), *given])
-    runpy.run_path(str(script), run_name="__main__")
-    result = json.loads(target.read_text())
-    assert result["run"]["domains"] == 4
-    ways = result["ways"]
-    assert list(ways) == ["one model with domains", "all bundles in one process", "a process per bundle"]
-    assert all(way["seconds"] > 0 and way["mebibytes"] > 0 for way in ways.values())
-    assert ways["all bundles in one process"]["times_disk"] > 1
-
-
 def test_what_an_attack_has_finished_is_not_done_again(tmp_path: Path) -> None:
-    attack = runpy.run_path(str(SCRIPT.parent / "attack.py"), run_name="attack")
+    attack = runpy.run_path(str(SCRIPT), run_name="attack")
     first = attack["Journal"](tmp_path / "attack.jsonl", seed=0)
     done = first.once("tables", 7, lambda: {"commands": []})
     with first.path.open("a") as file:
@@ -201,6 +134,6 @@ def test_what_an_attack_has_finished_is_not_done_again(tmp_path: Path) -> None:
     ],
 )
 def test_an_attack_tells_how_a_command_ended(status: int, printed: str, end: str) -> None:
-    attack = runpy.run_path(str(SCRIPT.parent / "attack.py"), run_name="attack")
+    attack = runpy.run_path(str(SCRIPT), run_name="attack")
     assert attack["ended"](status, False, printed) == end
     assert attack["ended"](9, True, printed) == "hang"

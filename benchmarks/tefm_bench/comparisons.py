@@ -21,8 +21,6 @@ class Baseline(Measurement):
     data: str
     split: int
     model: str
-    #: None is the first task of the data set
-    task: str | None = None
     #: at most, for models that learn in steps
     steps: int = STEPS
 
@@ -38,7 +36,7 @@ class Baseline(Measurement):
         from tefm_bench.baselines.compare import BaselineData, evaluate_baselines
 
         data = bench.sources.split(self.data, self.split)
-        task = data.tasks[self.task or DATA[self.data][0]]
+        task = data.tasks[DATA[self.data]]
         examples = BaselineData(
             data.x_ND,
             data.layout,
@@ -87,7 +85,7 @@ class Tokens(Measurement):
         from tefm_bench.families import families
 
         dataset = bench.sources.dataset(self.data, self.split)
-        data, task = bench.sources.split(self.data, self.split), DATA[self.data][0]
+        data, task = bench.sources.split(self.data, self.split), DATA[self.data]
         classes = data.tasks[task].classes
         tokenizers = {title_of(self.backbone): open_backbone(self.backbone, layers=1, device="cpu").tokenizer}
         tokenizers |= families() if self.families else {}

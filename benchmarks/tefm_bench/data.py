@@ -31,14 +31,14 @@ from tefm_bench.text_model import Texts, TextTask
 if TYPE_CHECKING:
     from tefm.datasets.diabetes130 import Dataset
 
-#: The data sets, each with its tasks; measurements use the first unless they name another.
-DATA: dict[str, tuple[str, ...]] = {
-    "diabetes130-open": ("mortality", "readmission"),
-    "diabetes130": ("mortality", "readmission"),
-    "mimic3": ("mortality",),
-    "ddos": ("ddos",),
-    "portscan": ("portscan",),
-    "attack": ("attack",),
+#: The data sets, and the task of each.
+DATA: dict[str, str] = {
+    "diabetes130-open": "mortality",
+    "diabetes130": "mortality",
+    "mimic3": "mortality",
+    "ddos": "ddos",
+    "portscan": "portscan",
+    "attack": "attack",
 }
 #: Diabetes130 without the patients who are set aside for a last test, and with all patients, as results were measured
 #: before these were set aside.
@@ -92,19 +92,17 @@ class SplitData:
 
     def prompt(self, task: str, style: Style = "compact") -> Prompt:
         """The question of a task."""
-        if task == "readmission":
-            return Prompt.preset("generic", style, label="readmission within 30 days", record="admission")
         if task == "attack":
             return Prompt.preset("generic", style, label="attack", record="flow")
         classes, positive = self.tasks[task].classes, self.tasks[task].positive
         preset = "mortality" if task == "mortality" else "intrusion"
         return Prompt.preset(preset, style, positive=classes[positive], negative=classes[1 - positive])
 
-    def task_data(self, task: str, style: Style = "compact", *, training: NDArray[np.int64] | None = None) -> TaskData:
-        """The input of `pipeline.fit`; `training` are indices of sequences, by default all of the training part."""
+    def task_data(self, task: str, style: Style = "compact") -> TaskData:
+        """The input of `pipeline.fit`."""
         arrays = self.tasks[task]
         return TaskData(
-            self._part(task, "train", arrays.of("train") if training is None else training),
+            self._part(task, "train", arrays.of("train")),
             self._part(task, "validation", arrays.of("validation")),
             arrays.classes,
             arrays.positive,
@@ -133,12 +131,10 @@ class SplitData:
         sequences = arrays.sequences.select(indices)
         return sequences.with_values(self.x_ND[sequences.rows]), arrays.labels_S[indices]
 
-    def text_task(
-        self, task: str, style: Style, texts: Sequence[str], training: NDArray[np.int64] | None = None
-    ) -> TextTask:
+    def text_task(self, task: str, style: Style, texts: Sequence[str]) -> TextTask:
         """The input of `TextModel.fit`; `texts` are those of all sequences."""
         arrays = self.tasks[task]
-        training_part = self.texts(task, arrays.of("train") if training is None else training, texts)
+        training_part = self.texts(task, arrays.of("train"), texts)
         validation = self.texts(task, arrays.of("validation"), texts)
         return TextTask(training_part, validation, arrays.classes, arrays.positive, self.prompt(task, style))
 
@@ -255,9 +251,6 @@ class Sources:
         if schema.entity is not None:
             numbers = np.argsort(np.argsort(everyone.names.astype(str)))
         group_N[everyone.rows] = np.repeat(numbers, everyone.lengths)
-        tasks = {DATA[name][0]: data.sequences}
-        if name in DIABETES:
-            tasks["readmission"] = _readmission(data, everyone, seed)
         vectoriser = Vectoriser.fit(frame[np.flatnonzero(part_N == 0)], schema)
         return SplitData(
             vectoriser.transform(frame),
@@ -266,7 +259,7 @@ class Sources:
             frame[str(schema.label)].to_numpy().astype(str),
             vectoriser.layout,
             phrases_of(vectoriser),
-            {task: _task_arrays(sequences, part_N) for task, sequences in tasks.items()},
+            {DATA[name]: _task_arrays(data.sequences, part_N)},
         )
 
 
@@ -275,29 +268,6 @@ def _task_arrays(sequences: Sequences, part_N: NDArray[np.int8]) -> TaskArrays:
     classes = tuple(sorted(set(sequences.labels)))
     labels_S = np.array([classes.index(label) for label in sequences.labels])
     return TaskArrays(Sequences(sequences.rows, sequences.starts), part_N[sequences.last], labels_S, classes)
-
-
-def _readmission(data: Dataset, everyone: Sequences, seed: int, per_class: int = 2_000) -> Sequences:
-    """A task that the codes are not trained for: is the patient readmitted within 30 days?
-
-    One admission of each patient, drawn at random, with those before it; classes balanced.
-    """
-    from tefm.tables.sequences import balance
-
-    rng = np.random.default_rng((seed, 7))
-    ends = np.array([rng.integers(1, length + 1) for length in everyone.lengths])
-    rows = [everyone[i][: ends[i]] for i in range(len(everyone))]
-    last = np.array([row[-1] for row in rows])
-    readmitted, outcome = (data.frame[name].to_numpy()[last] for name in ("readmitted", "outcome"))
-    labels = np.where(readmitted == "<30", "yes", "no").astype(object)
-    labels[outcome != "survived"] = None
-    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    sequences = Sequences(np.concatenate(rows), starts, everyone.ids, labels, everyone.ends)
-    sequences = sequences.select(sequences.labelled)
-    sequences = sequences.select(balance(sequences, seed=seed))
-    assert sequences.labels is not None
-    drawn = [rng.permutation(np.flatnonzero(sequences.labels == name))[:per_class] for name in ("yes", "no")]
-    return sequences.select(np.sort(np.concatenate(drawn)))
 
 
 def _small(data: Dataset) -> Dataset:

@@ -1,8 +1,9 @@
-"""Which stored results are those of today's code: `make evidence`.
+"""Which stored results are those of today's code, which are older, and which are frozen: `make evidence`.
 
 A result is current if the code that it depends on is unchanged. After a change of structure alone it is current too:
 the golden figures (`tests/golden`), which such a change must not move, and the default settings are the same as when it
-was measured. What was measured before results carried these marks is older.
+was measured. What was measured before results carried these marks is older. A frozen result says when it was frozen: it
+is kept as it is, on the page of what was measured with earlier code, and measuring it again makes it current.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tefm_bench.table import FROZEN
+
 ROOT = Path(__file__).parents[2]
 #: The rooms of the product that figures depend on.
 ROOMS = ("codes", "explain", "language", "pipeline", "questions", "rationale", "scoring", "tables", "tabular")
@@ -25,7 +28,7 @@ FITTED = re.compile(r".*: probabilities|tokenizer.*|free text|many classes|other
 #: Digits of a golden figure that count: two fits on one kind of processor differ in later ones.
 DIGITS = 5
 #: Pages that quote results, the most read first.
-QUOTING = ("README.md", "docs/results/index.md", "docs/measured.md", "docs/sequences.md")
+QUOTING = ("README.md", "docs/results/index.md", "docs/sequences.md", "docs/results/earlier.md")
 #: Where the references of the README are, which has no comments.
 README_FIGURES = ROOT / "tests" / "readme_figures.txt"
 REFERENCE = re.compile(r"(?:= |figures: |cells = )([\w/]+)(?:;|$)", re.MULTILINE)
@@ -111,11 +114,17 @@ class Stored:
     date: str
     marked: tuple[Mapping[str, Any], ...]
     minutes: float | None
+    #: the day on which it was frozen, empty if it was not
+    frozen: str
     quoted: Mapping[str, int]
 
     @property
     def current(self) -> bool:
-        return bool(self.marked) and all(map(is_current, self.marked))
+        return bool(self.marked) and all(map(is_current, self.marked)) and not self.frozen
+
+    @property
+    def state(self) -> str:
+        return "frozen" if self.frozen else "current" if self.current else "stale"
 
 
 def stored_results() -> list[Stored]:
@@ -145,18 +154,20 @@ def _of_table(path: Path) -> dict[str, Any]:
         "date": made.get("Dates", "older"),
         "marked": tuple(made.get("marks", ())),
         "minutes": made.get("minutes"),
+        "frozen": made.get(FROZEN, ""),
     }
 
 
 def _of_script(path: Path) -> dict[str, Any]:
     body = json.loads(path.read_text("utf-8"))
-    environment = body.get("environment", {}) if isinstance(body, dict) else {}
+    environment = body.get("environment", {})
     return {
         "name": f"benchmarks/{path.stem}",
         "command": f"python benchmarks/{path.stem}.py",
         "date": environment.get("date", "older"),
         "marked": (environment["marks"],) if "marks" in environment else (),
         "minutes": None,
+        "frozen": body.get("frozen", ""),
     }
 
 
@@ -164,21 +175,24 @@ def _of_script(path: Path) -> dict[str, Any]:
 
 
 def lines_of(stored: Sequence[Stored]) -> Iterator[str]:
-    """One line per result: whether it is current, when it was measured, how long that took, and who quotes it."""
+    """Per result: whether it is current, when it was measured, how long that took, who quotes it, and the command."""
     for of in stored:
-        state = "current" if of.current else "stale"
         minutes = "–" if of.minutes is None else f"{of.minutes:.0f} min"
         quoted = ", ".join(f"{page} {count}" for page, count in of.quoted.items()) or "not quoted"
-        yield f"{state:8}{of.date:12}{minutes:>8}  {of.name:24}{quoted}\n{'':30}{of.command}"
+        yield f"{of.state:8}{of.date:12}{minutes:>8}  {of.name:25}{quoted}"
+        if not of.frozen:
+            yield f"{'':30}{of.command}"
 
 
 def main() -> None:
     stored = stored_results()
-    for line in lines_of(sorted(stored, key=lambda of: of.current)):
+    for line in lines_of(sorted(stored, key=lambda of: (bool(of.frozen), of.current))):
         print(line)
-    stale = [of for of in stored if not of.current]
+    frozen = [of for of in stored if of.frozen]
+    stale = [of for of in stored if of.state == "stale"]
     quoted = sum(bool(of.quoted) for of in stale)
-    print(f"{len(stale)} of {len(stored)} results are older than the code, {quoted} of them quoted; today: {marks()}")
+    print(f"{len(stale)} of {len(stored) - len(frozen)} results are older than the code, {quoted} of them quoted")
+    print(f"{len(frozen)} are frozen: measured with earlier code, and not again; today: {marks()}")
 
 
 if __name__ == "__main__":

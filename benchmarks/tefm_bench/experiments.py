@@ -14,7 +14,7 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline.config import KEPT_LAYERS
 from tefm_bench.cards import CardRun
 from tefm_bench.comparisons import Baseline, Tokens
-from tefm_bench.data import BUCKETS, CLINICAL, DATA, FLOWS
+from tefm_bench.data import BUCKETS, CLINICAL, FLOWS
 from tefm_bench.explanations import ExplanationRun
 from tefm_bench.feature_lists import Effort
 from tefm_bench.predictions import Prediction, Tune
@@ -112,7 +112,6 @@ class Setup:
         *tunes: Tune,
         backbone: str | None = None,
         whole: bool = False,
-        random_body: bool = False,
         start: Start = "codebook",
         align: Literal["none", "default", "paper"] = "none",
         keep: bool = False,
@@ -127,12 +126,11 @@ class Setup:
         settings = {} if layers else {"learning_rate": rate}
         default_codes = codes == self.codes(codes.data, codes.split, codes.recipe)
         default_model = backbone == self.backbones[0] and align == "none" and start == "codebook"
-        default_model = default_model and not (tunes or whole or random_body)
+        default_model = default_model and not (tunes or whole)
         return Prediction(
             codes=codes,
             backbone=backbone,
             layers=layers,
-            random_body=random_body,
             start=start,
             align=align,
             align_settings=self._align_settings(codes.data, align),
@@ -235,9 +233,9 @@ class Setup:
     def baseline_run(self, table: str, seed: int, model: str, *, sample: bool = True) -> BaselineRun:
         return BaselineRun(table=table, seed=seed, most=SAMPLED if sample else None, model=model)
 
-    def baseline(self, data: str, split: int, model: str, task: str | None = None) -> Baseline:
+    def baseline(self, data: str, split: int, model: str) -> Baseline:
         small = {"steps": 20} if self.quick else {}
-        return Baseline(data=data, split=split, model=model, task=None if task == DATA[data][0] else task, **small)
+        return Baseline(data=data, split=split, model=model, **small)
 
     def tokens(self, data: str) -> Tokens:
         return Tokens(

@@ -27,7 +27,6 @@ from tefm.model.task import Task
 from tefm.pipeline.prepare import label_numbers
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.tables.sequences import Sequences
-from tefm_bench.corroborations import corroboration
 from tefm_bench.feature_lists import OURS, RIVALS, SIZES, Effort, Named, Subject, name_features
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.table_runs import DIGITS, TableRun
@@ -59,7 +58,6 @@ class ExplanationRun(TableRun):
         for name, reason in missing.items():
             note(f"{self.table}: {name} was not measured: {reason}")
         reasons = basis[OURS]
-        references = ALL_TABLES[self.table].references
         return {
             **facts,
             "verdicts": [of.verdict for of in reasons],
@@ -68,7 +66,6 @@ class ExplanationRun(TableRun):
             "opposite": [judge.verified(number, *rival) for number, rival in enumerate(basis[RIVALS])],
             "methods": {name: judge.judged(of) for name, of in named.items()},
             "missing": missing,
-            "corroboration": corroboration(subject, basis, references() if references else None),
         }
 
 

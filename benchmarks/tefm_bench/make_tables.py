@@ -85,7 +85,6 @@ class Request:
         if TABLES[table].of_users:
             options = "".join(f" --only {name}" for name in setup.only)
             folder = " --data FOLDER" if "tables" in self.paths else ""
-            folder += " --data mimic3=FOLDER" if table == "corroboration" and "mimic3" in self.paths else ""
             return f"python -m tefm_bench {table}{folder}{options} --seeds {self._seeds}{backbones}{quick}"
         sources = [source for source, datasets in SOURCES.items() if datasets and set(datasets) <= set(setup.data)]
         data = "".join(

@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field as Setting
 
 from tefm.base.files import replacing
@@ -64,13 +62,7 @@ class Varied(ModelConfig):
 class Tune(Settings):
     """One fine-tuning; several may start from the same (aligned) model."""
 
-    #: None is the first task of the data set
-    task: str | None = None
     style: Style = "compact"
-    #: training sequences, drawn from all of them; None takes all
-    sequences: int | None = None
-    #: draws the sequences and the order of the steps; None is the number of the split
-    seed: int | None = None
     masked_copies: int = 1
     preset: Preset = "default"
     #: changes to the settings of fine-tuning
@@ -95,7 +87,6 @@ class Prediction(Measurement):
 
     backbone: str = SMOLLM2
     layers: int | None = None
-    random_body: bool = False
     start: Start = "codebook"
     align: Literal["none", "default", "paper"] = "none"
     align_settings: dict[str, Any] = Setting(default_factory=dict)
@@ -123,7 +114,7 @@ class Prediction(Measurement):
         return self._measure_codes(bench, self.codes) if self.codes else self._measure_texts(bench)
 
     def _measure_codes(self, bench: Bench, codes: Codes) -> Figures:
-        data, coder = codes.split_data(bench), codes.open(bench)[1]
+        data, coder, task = codes.split_data(bench), codes.open(bench)[1], DATA[codes.data]
         figures: Figures = {"tunes": []}
         # the alignment is measured before the first fine-tuning, and all of them start from the aligned model, which
         # is left in the checkpoint
@@ -131,8 +122,7 @@ class Prediction(Measurement):
         with tempfile.TemporaryDirectory(dir=bench.folder) if aligns else nullcontext() as folder:
             checkpoint = Path(folder) if folder else None
             for number, tune in enumerate(self.tunes):
-                task = self._task(tune)
-                arrays = data.task_data(task, tune.style, training=self._training(data, tune))
+                arrays = data.task_data(task, tune.style)
                 given = Given(arrays, self.config(tune), coder, own_coder=True)
                 if number == 0 and aligns:
                     begun = begin(given, self._backbone(), {}, checkpoint=checkpoint)
@@ -152,24 +142,23 @@ class Prediction(Measurement):
         return figures
 
     def _measure_texts(self, bench: Bench) -> Figures:
-        data, texts = self.split_data(bench), bench.sources.texts(*self.source)
+        data, texts, task = self.split_data(bench), bench.sources.texts(*self.source), DATA[self.data]
         figures: Figures = {"tunes": []}
         for tune in self.tunes:
-            task, config = self._task(tune), self.config(tune)
-            text_task = data.text_task(task, tune.style, texts, self._training(data, tune))
+            config = self.config(tune)
+            text_task = data.text_task(task, tune.style, texts)
             model = TextModel.fit(text_task, config, self._backbone(), limit=self.limit)
             test = model.evaluate(data.texts(task, data.tasks[task].of("test"), texts))
             figures["tunes"].append(_figures_of(tune, config, model.history, model.validation, test))
         return figures
 
     def _backbone(self) -> Backbone:
-        seed = self.source[1]
-        return opened(self.backbone, layers=self.layers, random_body=self.random_body, seed=seed)
+        return opened(self.backbone, layers=self.layers)
 
     def config(self, tune: Tune) -> ModelConfig:
         """The settings of the fit, as `tefm fit` takes them; rationales are separate measurements."""
         align = self.align if self.align == "none" else {"preset": self.align, **self.align_settings}
-        settings = {"preset": tune.preset, **({} if tune.seed is None else {"seed": tune.seed}), **tune.settings}
+        settings = {"preset": tune.preset, **tune.settings}
         return Varied(
             backbone=self.backbone,
             layers=self.layers,
@@ -180,17 +169,6 @@ class Prediction(Measurement):
             explanations="none",
             seed=self.source[1],
         )
-
-    def _task(self, tune: Tune) -> str:
-        return tune.task or DATA[self.source[0]][0]
-
-    def _training(self, data: SplitData, tune: Tune) -> NDArray[np.int64]:
-        """The indices of the training sequences."""
-        training = data.tasks[self._task(tune)].of("train")
-        if tune.sequences is None:
-            return training
-        rng = np.random.default_rng((self.source[1] if tune.seed is None else tune.seed, 5))
-        return np.sort(rng.permutation(training)[: tune.sequences])
 
     # ---- the saved model, for measurements of its rationales -----------------------------------------------------
 

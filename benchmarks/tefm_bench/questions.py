@@ -132,7 +132,7 @@ class QuestionRun(Asking):
 def question_table(bench: Bench, name: str, most: int | None, seed: int) -> tuple[pl.DataFrame, Any]:
     """The rows of a table and its schema, without a label; of at most so many entities, drawn at random."""
     table = QUESTION_TABLES[name]
-    folder = tables_folder(bench.sources, table)
+    folder = tables_folder(bench.sources)
     frame = table.read(folder)
     schema = table.schema_for(table.task_for(seed), frame, folder)
     entities = frame[str(schema.entity)].unique(maintain_order=True)

@@ -100,7 +100,7 @@ class Rationales(Measurement):
 def _open(prediction: Prediction, bench: Bench) -> tuple[MaskedModel, SlotCoder, Labelled, Labelled]:
     """The model, its tokenizer, and the training and test sequences."""
     assert prediction.codes is not None, "text has no slots to keep"
-    data, task = prediction.codes.split_data(bench), DATA[prediction.source[0]][0]
+    data, task = prediction.codes.split_data(bench), DATA[prediction.source[0]]
     fitted = prediction.fitted(bench)
     assert fitted.coder is not None, "a model of codes has a coder"
     return fitted.masked_model(), fitted.coder, data.sequences(task, "train"), data.sequences(task, "test")

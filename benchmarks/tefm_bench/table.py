@@ -18,6 +18,8 @@ from tefm.base.files import write_text
 
 #: What a page says of a table from before results were dated.
 UNDATED = "- Dates: before 19 November 2026, with older code"
+#: The key of `made` with the day on which a table was frozen: it is of older code, and is not measured again.
+FROZEN = "Frozen"
 #: A split has failed if its value is below this share of the median of the splits.
 FAILED = 0.8
 
@@ -174,9 +176,11 @@ class Table:
 
     def page(self) -> str:
         """The table as a Markdown page, with what was measured and the command."""
-        notes = [f"- {name}: {value}" for name, value in self.made.items() if isinstance(value, str)]
+        notes = [f"- {name}: {value}" for name, value in self.made.items() if isinstance(value, str) and name != FROZEN]
         if "Dates" not in self.made:
             notes.append(UNDATED)
+        if FROZEN in self.made:
+            notes.append(f"- Frozen on {self.made[FROZEN]}: not measured again ([what changed since](earlier.md))")
         if self.published_on:
             notes.insert(0, f"- Columns called *paper*: {self.published_on}")
         return "\n\n".join([f"# {self.title}", self.about, self.markdown(), "\n".join(notes)]).rstrip() + "\n"

@@ -30,7 +30,7 @@ from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.table_runs import scored
 from tefm_bench.text_model import TextModel, Texts, TextTask
 from tefm_bench.text_tables import TEXT_TABLES, parts_of
-from tefm_bench.user_data import folder_of
+from tefm_bench.user_data import tables_folder
 
 #: What a line reads, and with which model.
 Line = Literal[
@@ -75,7 +75,7 @@ class TextRun(Measurement):
 
     def measure(self, bench: Bench) -> Figures:
         table = TEXT_TABLES[self.table]
-        frame = table.read(folder_of(bench.sources, table.source))
+        frame = table.read(tables_folder(bench.sources))
         if self.most is not None and len(frame) > self.most:
             frame = frame[np.sort(np.random.default_rng(self.seed).permutation(len(frame))[: self.most])]
         parts = parts_of(table, frame, self.seed)

@@ -54,7 +54,7 @@ class Codes(Measurement):
 
     def measure(self, bench: Bench) -> Figures:
         data = self.split_data(bench)
-        coder = learn_codes(data.task_data(DATA[self.data][0]), self.config())
+        coder = learn_codes(data.task_data(DATA[self.data]), self.config())
         codes_NK = coder.encode(data.x_ND)
         with replacing(bench.artefacts(self), ours=_has_codes) as temporary:
             save_coder(coder, temporary)
@@ -107,7 +107,7 @@ class Ceiling(Measurement):
 
         data = self.codes.split_data(bench)
         codes_NK, coder = self.codes.open(bench)
-        task = data.tasks[DATA[self.codes.data][0]]
+        task = data.tasks[DATA[self.codes.data]]
         last = task.sequences.last
         features = {"codes": coder.embed(codes_NK[last]), "raw": data.x_ND[last]}
         labels = np.array(task.classes)[task.labels_S]
@@ -129,7 +129,7 @@ class LabelHead(Measurement):
         return (self.codes,)
 
     def measure(self, bench: Bench) -> Figures:
-        task = self.codes.split_data(bench).tasks[DATA[self.codes.data][0]]
+        task = self.codes.split_data(bench).tasks[DATA[self.codes.data]]
         codes_NK, coder = self.codes.open(bench)
         test = task.of("test")
         scores_SQ = label_scores(coder, codes_NK[task.sequences.last[test]], task.classes)

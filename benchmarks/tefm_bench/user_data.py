@@ -49,7 +49,7 @@ class UserData:
         """A table with at most `most` sequences, drawn by the seed of the task."""
         table, stored = ALL_TABLES[name], pl.read_parquet(prepared(sources, name, task, most))
         frame, own = stored.drop(ROW, OTHER), int((~stored[OTHER]).sum())
-        schema = table.schema_for(task, frame.head(own), tables_folder(sources, table))
+        schema = table.schema_for(task, frame.head(own), tables_folder(sources))
         first = records_of(frame.head(own), schema, task.model, file=table.title).timed()
         parts, remarks = split_parts(task.model, first.sequences, task.split)
         training, validation = (first.part(parts == part) for part in ("train", "validation"))
@@ -86,7 +86,7 @@ def prepared(sources: Sources, name: str, task: Task, most: int | None) -> Path:
     path = file_for(sources, name, task, most)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        frame = sampled(ALL_TABLES[name], tables_folder(sources, ALL_TABLES[name]), task, most)
+        frame = sampled(ALL_TABLES[name], tables_folder(sources), task, most)
         with replacing(path) as temporary:
             frame.write_parquet(temporary)
     return path
@@ -97,15 +97,10 @@ def file_for(sources: Sources, name: str, task: Task, most: int | None) -> Path:
     return sources.folder / "tables" / f"{name}_{'whole' if most is None else f'{task.split.seed}_{most}'}.parquet"
 
 
-def tables_folder(sources: Sources, table: UserTable) -> Path:
-    """The folder with the files of a table; a quick run makes its own for those of one folder."""
-    return folder_of(sources, table.source)
-
-
-def folder_of(sources: Sources, source: str) -> Path:
-    """The folder with the files of a source; a quick run makes its own."""
-    if not sources.quick or source != "tables":
-        return sources.paths.get(source, Path())
+def tables_folder(sources: Sources) -> Path:
+    """The folder with the files of the user tables; a quick run makes its own."""
+    if not sources.quick:
+        return sources.paths.get("tables", Path())
     folder = sources.folder / "synthetic"
     if not folder.exists():
         with replacing(folder, ours=Path.is_dir) as temporary:

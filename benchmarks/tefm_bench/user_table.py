@@ -13,7 +13,6 @@ import yaml
 from tefm.base.errors import InputError
 from tefm.model.task import Task
 from tefm.tables.readers.table import open_table
-from tefm.tables.references import References
 from tefm.tables.schema import Schema
 
 #: Which record of an entity is asked about is drawn with this seed, the same in all splits.
@@ -36,10 +35,6 @@ class UserTable:
     other_title: str = ""
     #: None infers the schema from the table, as `tefm fit` does
     schema: Callable[[Path], Schema] | None = None
-    #: what is published about its values
-    references: Callable[[], References] | None = None
-    #: the source, as `--data` calls it, whose folder the table is read from
-    source: str = "tables"
 
     def task_for(self, seed: int, /, **settings: Any) -> Task:
         """The task file, with a seed for the split and the model, and settings on top."""

@@ -15,10 +15,8 @@ import numpy as np
 import polars as pl
 
 from tefm.datasets.diabetes130 import Dataset, diabetes130
-from tefm.tables.references import References
 from tefm.tables.schema import Schema
 from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017
-from tefm_bench.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
 from tefm_bench.datasets.mimic3 import mimic3
 from tefm_bench.datasets.set_aside import Patients, diabetes130_of
 from tefm_bench.sequence_tables import SEQUENCE_TABLES, loan_events, write_synthetic_stays
@@ -141,14 +139,6 @@ def _reviews(folder: Path) -> pl.DataFrame:
     return frame.drop("Rating", "Title", "Review Text", "__index_level_0__", strict=False)
 
 
-def _icu(folder: Path) -> pl.DataFrame:
-    return mimic3(folder, balanced=False).frame
-
-
-def _icu_schema(folder: Path) -> Schema:
-    return mimic3(folder, balanced=False).schema
-
-
 def _demo(folder: Path) -> pl.DataFrame:
     frame = mimic3(folder / "mimic3_demo", balanced=False).frame.sort("admittime", maintain_order=True)
     return with_last_label(frame, "subject_id", "outcome")
@@ -156,14 +146,6 @@ def _demo(folder: Path) -> pl.DataFrame:
 
 def _demo_schema(folder: Path) -> Schema:
     return mimic3(folder / "mimic3_demo", balanced=False).schema
-
-
-def _diabetes_references() -> References:
-    return comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
-
-
-def _icu_references() -> References:
-    return comorbidity_references("diagnoses", dotted=False)
 
 
 # ---- the tables ------------------------------------------------------------------------------------------------
@@ -176,7 +158,6 @@ USER_TABLES: dict[str, UserTable] = {
         "does a patient's last admission end in death? Our language model is trained on as many survivors as deaths"
         " (`balance: train`), all else is at natural shares",
         schema=_mortality_schema,
-        references=_diabetes_references,
     ),
     "diabetes130_readmission": UserTable(
         "Diabetes130, readmission",
@@ -225,8 +206,6 @@ USER_TABLES: dict[str, UserTable] = {
 }
 #: Fitted on four fifths of the patients and scored on those set aside, for the table `heldout` alone.
 HELD_OUT = "diabetes130_heldout"
-#: For the corroboration of explanations alone, where its folder is given.
-MIMIC3 = "mimic3_mortality"
 #: The hundred patients of MIMIC-III that are open, for the table `sequences` alone.
 DEMO = "mimic3_demo"
 #: One language model reads all of these, for the table `domains` alone.
@@ -249,15 +228,6 @@ ALL_TABLES = (
             SEGMENTS,
             "are ten consecutive flows of the corrected sample a port scan?",
             schema=_flow_schema,
-        ),
-        MIMIC3: UserTable(
-            "MIMIC-III, death",
-            _icu,
-            {"balance": "train", "prompt": "mortality"},
-            "does a patient's last admission end in death?",
-            schema=_icu_schema,
-            references=_icu_references,
-            source="mimic3",
         ),
         DEMO: UserTable(
             "MIMIC-III demo, death",

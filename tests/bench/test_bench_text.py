@@ -14,7 +14,7 @@ from tefm_bench.tables import TABLES
 from tefm_bench.tables.words import TITLES
 from tefm_bench.text_runs import LANGUAGE, Line, TextRun
 from tefm_bench.text_tables import TEXT_TABLES, parts_of
-from tefm_bench.user_data import folder_of
+from tefm_bench.user_data import tables_folder
 
 pytestmark = pytest.mark.all
 
@@ -31,7 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 def frame_of(bench: Bench, name: str) -> pl.DataFrame:
-    return TEXT_TABLES[name].read(folder_of(bench.sources, "tables"))
+    return TEXT_TABLES[name].read(tables_folder(bench.sources))
 
 
 @pytest.mark.parametrize("line", get_args(Line))

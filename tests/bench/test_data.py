@@ -70,10 +70,6 @@ def test_the_data_of_a_fit_are_the_sequences_of_its_parts(split: SplitData) -> N
         assert (part.with_values(part.slots_ND).x_ND == sequences.x_ND).all()
         assert (part.sequences.starts == sequences.starts).all() and (part.labels_S == labels_S).all()
         assert len(part.slots_ND) == split.in_part(name).sum(), "codes learn from all records of the part"
-    chosen = split.tasks["mortality"].of("train")[3:5]
-    few = split.task_data("mortality", training=chosen).training
-    assert (few.with_values(few.slots_ND)[1] == split.x_ND[split.tasks["mortality"].sequences[chosen[1]]]).all()
-    assert len(few.sequences) == 2 and len(few.slots_ND) == len(data.training.slots_ND)
 
 
 def test_patients_set_aside_are_in_no_part(tmp_path: Path) -> None:

@@ -120,11 +120,6 @@ def rationales(setup: Setup, **settings: Any) -> Any:
     return setup.rationales(setup.prediction(codes(setup)), **settings)
 
 
-def curve(setup: Setup) -> Any:
-    tunes = (setup.tune("diabetes130-open"), setup.tune("diabetes130-open", sequences=1_000, seed=1))
-    return setup.prediction(codes(setup), *tunes)
-
-
 AUROC = ("tunes", 0, "test", "auroc", "value")
 SHAP = {"strategy": "SHAP", "of": "present", "retention": 0.05}
 CELLS = [
@@ -235,29 +230,6 @@ CELLS = [
         ("greedy search with the language model",),
     ),
     Cell(
-        "supervision",
-        ("readmission", "LightGBM on slots"),
-        "brier",
-        lambda s: s.baseline("diabetes130-open", 10, "lightgbm", "readmission"),
-        ("test_calibrated", "brier", "value"),
-    ),
-    Cell("levels", ("task-aware", "2"), "auroc", lambda s: s.prediction(codes(s, levels=2)), AUROC),
-    Cell("buckets", ("task-aware", "5"), "slot_accuracy", lambda s: codes(s, buckets=5), ("test", "slot_accuracy")),
-    Cell(
-        "prompts",
-        ("task-aware", "full"),
-        "ece",
-        lambda s: s.prediction(codes(s), s.tune("diabetes130-open", style="full")),
-        ("tunes", 0, "test", "ece", "value"),
-    ),
-    Cell(
-        "starts",
-        ("task-aware", "random body", "all"),
-        "auprc",
-        lambda s: s.prediction(codes(s), s.tune("diabetes130-open"), random_body=True),
-        ("tunes", 0, "test", "auprc", "value"),
-    ),
-    Cell(
         "tables",
         ("trees alone",),
         "accuracy",
@@ -330,14 +302,6 @@ CELLS = [
         "Diabetes130, death",
     ),
     Cell(
-        "corroboration",
-        ("task-aware", "SHAP"),
-        "cited",
-        lambda s: s.explanation_run("diabetes130_mortality", 10, "task-aware"),
-        ("corroboration", "counts", "SHAP", "cited"),
-        "Diabetes130, death",
-    ),
-    Cell(
         "cards",
         (),
         "default",
@@ -345,7 +309,6 @@ CELLS = [
         ("default",),
         "Diabetes130, death",
     ),
-    Cell("curve", ("task-aware", "not aligned", "1,000"), "auroc", curve, ("tunes", 1, "test", "auroc", "value")),
 ]
 
 
@@ -371,7 +334,7 @@ def values_of(table: Table) -> dict[tuple[tuple[str, ...], str], tuple[float, ..
 @pytest.mark.all
 def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
     assert all(error.startswith("this baseline needs TabPFN") for error in quick_run.errors), quick_run.errors
-    assert set(quick_run.tables) == set(TABLES) == {cell.table for cell in CELLS}
+    assert set(quick_run.tables) == set(TABLES) == {cell.table for cell in CELLS} | {"published"}
     for name, table in quick_run.tables.items():
         assert table.made["quick"] is True and "torch" in table.made["Versions"]
         kinds = [settings["kind"] for settings in table.measured]
@@ -381,7 +344,6 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
         empty = {
             "smallest": {"slots", "mean_slots", "comprehensiveness", "flips"},
             "explanations": {"size", "coverage", "opposite"},
-            "corroboration": {"agrees_certain"},
             # without a card that a check bears out
             "cards": {"real", "coverage", "conditions", "within_made_up", "within_real", "random"},
             "questions": {"half_width", "ahead", "ahead_half_width", "ahead_of_trees_half_width"},
@@ -431,7 +393,7 @@ def test_the_label_head_alone(quick_run: QuickRun) -> None:
 def test_nothing_is_measured_twice(quick_run: QuickRun, arguments: list[str]) -> None:
     folder = quick_run.bench.folder / "measurements"
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    done = CliRunner().invoke(app, [*arguments, "prediction", "curve", "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(app, [*arguments, "prediction", "pretraining", "--json"], catch_exceptions=False)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     for name, file in json.loads(done.stdout)["tables"].items():
         assert Table.load(Path(file)).rows == quick_run.tables[name].rows
@@ -497,10 +459,10 @@ def test_tables_share_measurements() -> None:
     needed = {name: {measurement.key for measurement in TABLES[name].needs(setup)} for name in TABLES}
     assert needed["hierarchy"] < needed["reconstruction"]
     default = {setup.prediction(setup.codes("diabetes130-open", split, "task-aware")).key for split in setup.splits}
-    assert len(default) == 3 and default <= needed["prediction"] & needed["supervision"]
+    assert len(default) == 3 and default <= needed["prediction"] & needed["shapes"]
     after_alignment = {aligned(setup, "diabetes130-open", split, "task-aware", "default").key for split in setup.splits}
     assert len(after_alignment) == 3
-    assert after_alignment <= needed["alignment"] & needed["curve"] & needed["pretraining"]
+    assert after_alignment <= needed["alignment"] & needed["pretraining"]
 
 
 @pytest.mark.parametrize(

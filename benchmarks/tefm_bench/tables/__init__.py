@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tefm_bench.tables import codes, explained, extractor, language, sequences, users, words
+from tefm_bench.tables import codes, compared, explained, extractor, language, sequences, users, words
 from tefm_bench.tables.spec import TableSpec
 
 #: The paper's tables first, then our own.
@@ -19,20 +19,14 @@ TABLES: dict[str, TableSpec] = {
         codes.SHAPED,
         codes.COUNTED,
         extractor.SMALLEST,
-        language.SUPERVISED,
-        codes.LEVELLED,
-        codes.BUCKETED,
-        language.PROMPTED,
-        language.STARTED,
-        language.CURVED,
         users.USERS,
         sequences.SEQUENCES,
         users.ASIDE,
         explained.EXPLANATIONS,
-        explained.CORROBORATION,
         explained.CARDS_OF_A_MODEL,
         words.QUESTIONS,
         words.TEXT,
         users.ACROSS_DOMAINS,
+        compared.COMPARED,
     )
 }

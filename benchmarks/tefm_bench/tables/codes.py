@@ -39,8 +39,6 @@ from tefm_bench.tokenizers import Recipe
 #: The paper's objective, and the two kinds of ours.
 OBJECTIVES: tuple[Recipe, ...] = ("paper", "unsupervised", "task-aware")
 PREFIXES = ("a", "a+b", "a+b+c")
-LEVELS = (1, 2, 3, 4, 6, 8)
-EDGES = (3, 5, 10, 20, 40)
 
 
 def _objective(place: Place) -> tuple[str, str]:
@@ -131,7 +129,7 @@ with the paper's.""",
 )
 
 
-# ---- shapes, numbers per record, buckets ------------------------------------------------------------------------
+# ---- shapes -----------------------------------------------------------------------------------------------------
 
 
 def _shapes(setup: Setup, _: Lookup) -> Iterator[Line]:
@@ -198,59 +196,6 @@ codes. *Collisions* is the paper's rate, one minus the distinct codes per test r
 code and count too. *Utilisation* is the share of a level's entries that test records use, in the worst level. The
 lines "as the paper trains" test whether the paper's drop at K3-C512 (82.1 to 73.0) comes from rows that are hardly
 trained: plain codes, all 30 blocks, new rows from the mean of the vocabulary, no alignment, 5 epochs at 1e-5.""",
-)
-
-
-def _levels(setup: Setup, _: Lookup) -> Iterator[Line]:
-    for place in places(setup, setup.clinical):
-        for levels in setup.few(LEVELS):
-            codes = place.codes(levels=levels, entries=128)
-            ceilings, predictions = map(setup.ceiling, codes), map(setup.prediction, codes)
-            shows = ((codes, fidelity), (ceilings, ceiling), (predictions, tuned()))
-            yield Line((*place.keys, str(levels)), shows)
-
-
-LEVELLED = TableSpec(
-    name="levels",
-    title="Numbers per record",
-    keys=("data", "codes", "K"),
-    columns=(
-        *FIDELITY,
-        Column("field_accuracy", "field accuracy", 3, "up"),
-        Column("recall", "recall", 3, "up"),
-        Column("ceiling", "ceiling", 3, "up"),
-        *PREDICTION[:4],
-    ),
-    lines=_levels,
-    about=f"""\
-More numbers per record keep more of it and cost one token each. C = 128. {PROTOCOL}""",
-)
-
-
-def _buckets(setup: Setup, _: Lookup) -> Iterator[Line]:
-    for data in (*setup.clinical, *setup.flows):
-        place = Place(setup, data, "task-aware" if data in setup.clinical else "unsupervised")
-        for buckets in setup.few(EDGES):
-            codes = place.codes(some=True, buckets=buckets)
-            further = ((map(setup.ceiling, codes), ceiling), (map(setup.prediction, codes), tuned()))
-            shows = ((codes, fidelity), *(further if place.is_clinical else ()))
-            yield Line((*place.keys, str(buckets)), shows)
-
-
-BUCKETED = TableSpec(
-    name="buckets",
-    title="Buckets per number",
-    keys=("data", "codes", "B"),
-    columns=(
-        *FIDELITY,
-        Column("ceiling", "ceiling", 3, "up"),
-        Column("raw", "raw slots", 3),
-        *PREDICTION[1:4],
-    ),
-    lines=_buckets,
-    about=f"""\
-The paper does not say how many buckets a number has. More buckets are harder to reconstruct exactly, so
-slot accuracy falls by itself: compare it with all-mode, and look at the predictions. {PROTOCOL}""",
 )
 
 

@@ -1,18 +1,18 @@
-"""Tables about explanations: how precise the named features are, and whether evidence outside the model agrees."""
+"""Tables about explanations: how precise the named features are, and the cards that users get."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tefm_bench import cards, corroborations, explanations
+from tefm_bench import cards, explanations
 from tefm_bench.experiments import Setup
 from tefm_bench.explanations import Ahead
-from tefm_bench.feature_lists import METHODS, OURS, RANDOM, SHAP, SIZES, Effort
+from tefm_bench.feature_lists import METHODS, OURS, SIZES, Effort
 from tefm_bench.measurement import Figures
 from tefm_bench.table import Column
 from tefm_bench.tables.spec import RECIPES, Line, Lookup, Pick, TableSpec
 from tefm_bench.tokenizers import Recipe
-from tefm_bench.user_tables import ALL_TABLES, MIMIC3
+from tefm_bench.user_tables import ALL_TABLES
 
 MORTALITY = "diabetes130_mortality"
 #: The tables that are measured; a quick run takes those with several records per sequence.
@@ -106,48 +106,6 @@ replaces features by the values of {EFFORT.kernel_donors} donors, {EFFORT.kernel
 language model* is ours with the model in place of the surrogate, on {EFFORT.greedy_donors} donors: an upper reference.
 These three explain at most {EFFORT.queried} sequences per seed, and begin no further one after {EFFORT.patience:.0f}
 seconds; *sequences* says how many there were. A method whose library is missing has 0.""",
-)
-
-
-def _corroboration(setup: Setup, _: Lookup) -> Iterator[Line]:
-    names = [MORTALITY] if not setup.only or MORTALITY in setup.only else []
-    for name in (*names, *([MIMIC3] if "mimic3" in setup.data else [])):
-        for recipe in _recipes(setup):
-            for method in (OURS, SHAP, RANDOM):
-                runs = [setup.explanation_run(name, seed, recipe) for seed in setup.seeds]
-                shows = ((runs, _of(corroborations.summary, method)),)
-                yield Line((ALL_TABLES[name].title, recipe, method), shows)
-
-
-CORROBORATION = TableSpec(
-    name="corroboration",
-    title="Corroboration",
-    keys=("data", "codes", "method"),
-    columns=(
-        Column("cited", "cited", 0),
-        Column("supported", "supported", 2, "up"),
-        Column("contradicted", "contradicted", 2, "down"),
-        Column("unclear", "unclear", 2),
-        Column("too few", "too few", 2),
-        Column("weighted", "weighted diagnoses", 0),
-        Column("agrees", "agrees with the weights", 2, "up"),
-        Column("agrees_certain", "where certain", 2, "up"),
-    ),
-    lines=_corroboration,
-    of_users=True,
-    about="""\
-The explanations of the table *Explanations*, on data with published references. *Cited* are the features
-whose effect a card measures; SHAP cites as many of each sequence, those with the largest values, and chance draws as
-many, with random signs. *Supported*: among all training sequences, the answer was observed more often with the feature
-than without it where the method says that the feature raises its probability, or less often where it says the opposite
-(the 95% interval of the relative risk excludes 1); *contradicted*: the other way round; *unclear*: the interval
-includes 1; *too few*: fewer than 20 sequences with it or without it. These are raw counts, so a contradiction can be
-confounding.
-
-*Agrees with the weights* is about all recorded diagnoses of the same sequences that have a weight in van Walraven's
-score for death in hospital: whether the sign of their effect on the probability of death (for SHAP, of its value) is
-that of the weight. An effect of zero does not agree. *Where certain* leaves out those whose effect, as we measure it,
-has an interval that includes zero; it is the same selection for all methods.""",
 )
 
 

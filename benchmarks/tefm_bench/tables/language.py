@@ -1,17 +1,15 @@
-"""Tables about the language model: alignment, prediction, and what prompts, starts and labels are worth."""
+"""Tables about the language model: alignment and prediction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from tefm.language.config import Start
-from tefm.language.prompts import Style
 from tefm_bench.backbones import title_of
-from tefm_bench.data import DIABETES, FLOWS
+from tefm_bench.data import FLOWS
 from tefm_bench.experiments import Setup
 from tefm_bench.measurement import Figures, Measurement
-from tefm_bench.predictions import Prediction, Tune
+from tefm_bench.predictions import Prediction
 from tefm_bench.table import Column, Row
 from tefm_bench.tables.published import ALIGNMENT, BACKBONES, BASELINES, PRETRAINING, STANDS_FOR
 from tefm_bench.tables.spec import (
@@ -29,15 +27,11 @@ from tefm_bench.tables.spec import (
 )
 from tefm_bench.tokenizers import Recipe
 
-#: Training sequences of the learning curve; None takes all.
-CURVE = (100, 300, 1_000, None)
 ALIGNMENTS: tuple[tuple[Recipe, Literal["default", "paper"]], ...] = (
     ("unsupervised", "default"),
     ("unsupervised", "paper"),
     ("task-aware", "default"),
 )
-STYLES: tuple[Style, ...] = ("compact", "full")
-STARTS: tuple[Start, ...] = ("codebook", "words", "mean")
 PAPERS = "the paper's whole recipe"
 LABEL_HEAD = "label head of the task-aware tokenizer, no language model"
 #: The titles of the baselines.
@@ -56,12 +50,8 @@ BASELINE_TITLES = {
 
 
 def aligned(setup: Setup, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Prediction:
-    """A model aligned once, and fine-tuned from there in all the ways that tables need."""
-    tunes: tuple[Tune, ...] = (setup.tune(data),)
-    if data in DIABETES:
-        tunes = tuple(setup.tune(data, sequences=count, seed=None if count is None else 1) for count in reversed(CURVE))
-        tunes = (*setup.few(tunes), *([setup.tune(data, task="readmission")] if align == "default" else []))
-    return setup.prediction(setup.codes(data, split, recipe), *tunes, align=align)
+    """A model aligned once, and fine-tuned from there."""
+    return setup.prediction(setup.codes(data, split, recipe), setup.tune(data), align=align)
 
 
 def _all_aligned(place: Place, splits: Iterable[int]) -> list[Prediction]:
@@ -146,30 +136,6 @@ PRETRAINED = TableSpec(
 The same fine-tuning, starting from an aligned model and from one that was not aligned. {PROTOCOL} The
 paper's figures are shown next to the unsupervised codes, which are its setting. For flows, they repeat the paper's
 rows for C64 and C128, so they show no effect of alignment.""",
-)
-
-
-def _curve(setup: Setup, _: Lookup) -> Iterator[Line]:
-    counts = setup.few(tuple(reversed(CURVE)))
-    for place in places(setup, (name for name in setup.data if name in DIABETES)):
-        tunes = [place.tune(sequences=count, seed=None if count is None else 1) for count in counts]
-        plain, after = place.predictions(*tunes), _all_aligned(place, setup.splits)
-        for title, predictions in (("not aligned", plain), ("aligned first", after)):
-            for number, count in reversed(list(enumerate(counts))):
-                sequences = "all" if count is None else f"{count:,}"
-                yield Line((*place.keys, title, sequences), ((predictions, tuned(number)),))
-
-
-CURVED = TableSpec(
-    name="curve",
-    title="Few labelled sequences",
-    keys=("data", "codes", "model", "sequences"),
-    columns=PREDICTION,
-    lines=_curve,
-    about=f"""\
-Fine-tuning (stage 3) on a subset of the training sequences. The codes were still learned from the
-records of all training sequences, and task-aware codes from all their labels. That
-`align: auto` aligns below 1,000 sequences was chosen on these test figures. {PROTOCOL}""",
 )
 
 
@@ -269,76 +235,4 @@ which label does it have? The sample has 15 labels, of which 12 occur in the tes
 last 4,096 tokens. A test part holds about 100 segments for DDoS and PortScan, where one
 error is 0.01, and 434 for attack type. Flows of one attack are much alike, and the split is random, so neighbouring
 flows are on both sides of it. TinyLlama's weights were de-quantised from 2 bits.""",
-)
-
-
-def _supervision(setup: Setup, _: Lookup) -> Iterator[Line]:
-    for data in (name for name in setup.data if name in DIABETES):
-        for task, copies in (("mortality", 1), ("mortality", 0), ("readmission", 0)):
-            for place in places(setup, [data]):
-                tunes = () if copies else (place.tune(task=None if task == "mortality" else task),)
-                keys = (TITLES[data], task, f"{place.recipe} codes, masked copies {copies}")
-                yield Line(keys, ((place.predictions(*tunes), tuned()),))
-            if not copies:
-                baselines = [setup.baseline(data, split, "lightgbm", task) for split in setup.splits]
-                yield Line((TITLES[data], task, BASELINE_TITLES["lightgbm"]), ((baselines, baseline),))
-
-
-SUPERVISED = TableSpec(
-    name="supervision",
-    title="Codes with and without the label",
-    keys=("data", "task", "model"),
-    columns=PREDICTION,
-    lines=_supervision,
-    about=f"""\
-Task-aware codes saw which training patients died. What does that cost on a question they were not made
-for: is the patient readmitted within 30 days? {PROTOCOL} In the lines with masked copies, the model also learns
-from copies with a random part kept, in the same number of steps; the check of rationales needs it. Splits are drawn
-from the same patients: of the deaths in each test part of splits 20 to 25, 24% to 33% are in a test part of splits 10
-to 12. The validation parts of splits 20 and 21 were used to choose the features of the baselines.""",
-)
-
-
-# ---- prompts and starts -----------------------------------------------------------------------------------------
-
-
-def _prompts(setup: Setup, _: Lookup) -> Iterator[Line]:
-    for place in places(setup, (*setup.clinical, *setup.flows)):
-        for style in STYLES:
-            yield Line((*place.keys, style), ((place.predictions(place.tune(style=style)), tuned()),))
-
-
-PROMPTED = TableSpec(
-    name="prompts",
-    title="Prompts",
-    keys=("data", "codes", "prompt"),
-    columns=PREDICTION,
-    lines=_prompts,
-    about=f"""\
-*Full* asks in the paper's words inside the chat template; *compact* asks in one word after the codes.
-{PROTOCOL}""",
-)
-
-
-def _starts(setup: Setup, _: Lookup) -> Iterator[Line]:
-    for place in places(setup, setup.clinical):
-        tunes = (place.tune(), place.tune(sequences=300, seed=1))
-        for start in STARTS:
-            predictions = place.predictions(*tunes, start=start)
-            for number, sequences in enumerate(("all", "300")):
-                yield Line((*place.keys, start, sequences), ((predictions, tuned(number)),))
-        random = place.predictions(tunes[0], start=STARTS[0], random_body=True)
-        yield Line((*place.keys, "random body", "all"), ((random, tuned()),))
-
-
-STARTED = TableSpec(
-    name="starts",
-    title="How new tokens start",
-    keys=("data", "codes", "start", "sequences"),
-    columns=PREDICTION,
-    lines=_starts,
-    about=f"""\
-The rows of new tokens start from a random projection of their codebook vectors (*codebook*), from the
-embeddings of the words that describe their records (*words*), or from the mean of the vocabulary (*mean*). *Random
-body* draws all weights of the language model at random, so the difference is what pretraining adds. {PROTOCOL}""",
 )
