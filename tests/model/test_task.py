@@ -127,7 +127,8 @@ def test_settings_that_an_earlier_version_stored_are_read() -> None:
         }
     )
     masks = {"recipe": "paper", "epochs": 5}
-    assert stored == ModelConfig(codes={"preset": "paper"}, align={"steps": 9}, explanations={}, rationale=masks)
+    settings = {"codes": {"preset": "paper"}, "align": {"steps": 9}, "explanations": {}, "rationale": masks}
+    assert stored == ModelConfig(**settings, beside="none"), "it had no trees"
 
 
 def test_numbers_in_a_file_are_those_in_a_call(folder: Path) -> None:
