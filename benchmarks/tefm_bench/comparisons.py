@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tefm.tables.sequences import PARTS
+from tefm.tables.sequences import PARTS, Sequences
 from tefm.tabular.learners import STEPS
-from tefm_bench.data import DATA, FLOWS
+from tefm_bench.data import DATA, FLOWS, SplitData
 from tefm_bench.measurement import Bench, Figures, Measurement
 
 
@@ -79,7 +81,6 @@ class Tokens(Measurement):
         from tefm.language.prompts import PromptWriter
         from tefm.language.shortening import count_forms
         from tefm.language.vocabulary import CodeVocabulary, TokenIds
-        from tefm.tables.sequences import Sequences
         from tefm.tables.serialise import FORMATS, serialise
         from tefm_bench.backbones import title_of
         from tefm_bench.families import families
@@ -94,6 +95,7 @@ class Tokens(Measurement):
         texts: dict[str, list[str]] = {
             name: serialise(dataset.frame, dataset.schema, sequences, name) for name in FORMATS
         }
+        texts["bucket numbers"] = bucket_numbers(data, sequences)
         codes = Sequences(np.zeros((len(sequences.rows), self.levels), dtype=np.int64), sequences.starts)
         vocabulary = CodeVocabulary.of(dataset.schema.record, levels=self.levels, entries=self.entries)
         counts = []
@@ -107,3 +109,15 @@ class Tokens(Measurement):
                 lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in prompts])
             counts += [vars(count) for count in count_forms(texts, name, tokenizer, lengths)]
         return {"rows": counts}
+
+
+def bucket_numbers(data: SplitData, sequences: Sequences) -> list[str]:
+    """What codes carry, as short text: a line per record with the numbers of its buckets and values, and its members."""
+    slots, is_member_D = data.layout.slots, data.layout.member_D
+
+    def line(x_D: NDArray[Any]) -> str:
+        members = [str(slots[i].member) for i in np.flatnonzero(is_member_D & (x_D > 0))]
+        return ",".join([*map(str, x_D[~is_member_D].tolist()), *members])
+
+    lines = [line(x_D) for x_D in data.x_ND[sequences.rows]]
+    return ["\n".join(lines[start:end]) for start, end in pairwise(sequences.starts.tolist())]

@@ -223,7 +223,7 @@ COUNTED = TableSpec(
 Tokens per sequence (mean of 100 sequences), with the question for codes, without it for text. *Share of
 prose* compares with the same records as prose, as the paper's token retention does. For flows, CSV and TOON are the
 shortest text. The paper counts 3,938 tokens for a MIMIC-III patient and 5,639 for ten flows (Qwen3); it does not print
-its prose, and our records differ. Codes carry numbers as
-5 to 32 buckets, the text prints them as they are in the table: a part of the ratio is rounding. Text with the same
-buckets was not measured.""",
+its prose, and our records differ. Codes carry numbers as 5 to 32 buckets, the text prints them as they are in the
+table: *bucket numbers* is text with the same buckets, one line per record with the number of each, and the members of
+sets.""",
 )
