@@ -112,7 +112,7 @@ class Tokens(Measurement):
 
 
 def bucket_numbers(data: SplitData, sequences: Sequences) -> list[str]:
-    """What codes carry, as short text: a line per record with the numbers of its buckets and values, and its members."""
+    """What codes carry, as text: a line per record with the numbers of its buckets and values, and its members."""
     slots, is_member_D = data.layout.slots, data.layout.member_D
 
     def line(x_D: NDArray[Any]) -> str:
