@@ -60,10 +60,10 @@ def per_second(backbone: Backbone, prompts: list[Any], first_tokens: Any, second
 def measure(sources: Sources, name: str, layers: int | None, seconds: float) -> dict[str, Any]:
     """Codes and text of one data set, and their ratio."""
     data = sources.split(name, FIRST_SPLIT)
-    task = data.tasks[DATA[name][0]]
+    task = data.tasks[DATA[name]]
     backbone = open_backbone(SMOLLM2, layers=layers)
     ids = extend(backbone, CodeVocabulary.of("record", levels=3, entries=128))
-    writer = TextWriter(backbone.tokenizer, data.prompt(DATA[name][0]), task.classes, ids)
+    writer = TextWriter(backbone.tokenizer, data.prompt(DATA[name]), task.classes, ids)
     codes_NK = np.random.default_rng(0).integers(0, 128, size=(len(task.sequences.rows), 3))
     texts = sources.texts(name, FIRST_SPLIT)[:TEXTS]
     prompts = {

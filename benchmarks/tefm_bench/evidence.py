@@ -160,12 +160,13 @@ def _of_table(path: Path) -> dict[str, Any]:
 
 def _of_script(path: Path) -> dict[str, Any]:
     body = json.loads(path.read_text("utf-8"))
-    environment = body.get("environment", {})
+    # some scripts add rows from several machines
+    machines = [body.get("environment", {}), *(row["machine"] for row in body.get("rows", ()) if "machine" in row)]
     return {
         "name": f"benchmarks/{path.stem}",
         "command": f"python benchmarks/{path.stem}.py",
-        "date": environment.get("date", "older"),
-        "marked": (environment["marks"],) if "marks" in environment else (),
+        "date": max((of["date"] for of in machines if "date" in of), default="older"),
+        "marked": tuple(of["marks"] for of in machines if "marks" in of),
         "minutes": None,
         "frozen": body.get("frozen", ""),
     }

@@ -22,8 +22,7 @@ STORED = sorted(path for path in RESULTS.rglob("*.json") if "measurements" not i
 COMPLETE = ("hierarchy", "questions", "reconstruction", "text")
 #: Tables with measurements of settings that have changed since they were published.
 EARLIER = {
-    "alignment", "crossdomain", "heldout", "prediction", "pretraining", "rationalization", "sequences",
-    "shapes", "smallest", "tables",
+    "alignment", "crossdomain", "heldout", "prediction", "pretraining", "rationalization", "shapes", "smallest",
 }  # fmt: skip
 #: Tables that have a command; of the others only the figures are kept.
 MADE = [path for path in STORED if path == RESULTS / f"{path.stem}.json" and path.stem in TABLES]
