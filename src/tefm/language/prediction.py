@@ -30,6 +30,8 @@ from tefm.language.vocabulary import Ids
 SAME_LENGTH = 32
 #: On a CPU, prompts are read as trees of about this many tokens where that leaves at most this share of all tokens.
 TREE, WORTH = 512, 0.8
+#: Families that take the positions and the mask of a tree as they are given; others compute their own.
+TREES = ("llama", "qwen3")
 #: Fewer questions per history than this are cheaper as whole prompts, which batch better.
 SHARES_FROM = 3
 
@@ -60,7 +62,7 @@ def answer_logits(
     with reading(backbone), progress(title or "", len(prompts), show=title is not None) as advance:
         reader = Reader(backbone, answers, prompts[0][None, :shared], pad)
         rests = [prompt[shared:] for prompt in prompts]
-        trees = Tree.of_all(rests) if share_prefix and backbone.window is None and backbone.device.type == "cpu" else []
+        trees = Tree.of_all(rests) if share_prefix and reads_trees(backbone) else []
         if sum(len(tree.ids) for tree in trees) <= WORTH * sum(map(len, rests)) and trees:
             for tree in trees:
                 logits_NQ[tree.rows] = reader.tree_logits(tree)
@@ -77,6 +79,12 @@ def reading(backbone: Backbone) -> Iterator[None]:
     """A block without gradients, in the precision that suits the device."""
     with torch.no_grad(), autocast(backbone.device):
         yield
+
+
+def reads_trees(backbone: Backbone) -> bool:
+    """Whether trees of tokens are read as well as prompts, and faster."""
+    family = backbone.model.config.model_type
+    return family in TREES and backbone.window is None and backbone.device.type == "cpu"
 
 
 class Reader:
