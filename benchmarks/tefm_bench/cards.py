@@ -16,6 +16,7 @@ import numpy as np
 from tefm.explain.check import precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import FEW, Share, exact_share
+from tefm.explain.population import Cases
 from tefm.explain.reasons import REAL, Donors, Question, Reasoner, Reasons
 from tefm.explain.slot_features import features_of
 from tefm.model.estimator import TEFM
@@ -39,7 +40,7 @@ class CardRun(TableRun):
 
     #: test sequences that are explained, of those whose answer nearly everyone else does not get
     sequences: int = 60
-    #: no further one is begun after so many seconds
+    #: no further one is begun after this many seconds
     patience: float = 240.0
 
     @property
@@ -96,7 +97,7 @@ def _of_card(reasons: Reasons) -> Figures:
     return {
         "verdict": reasons.verdict,
         "conditions": len(found.rule),
-        "trends": sum(bool(getattr(condition, "trend", 0)) for condition in found.rule),
+        "trends": sum(bool(condition.trend) for condition in found.rule),
         "made_up": _interval(found.made_up),
         "real": _interval(found.real),
         "opposite": reasons.rival is not None and reasons.rival.holds(LEAST),
@@ -114,7 +115,7 @@ def _judged(reasoner: Reasoner, judges: Any, slots: Sequences, number: int, reas
         return facts
     donors_B = judges.nearest(len(sequence.x_ND))[:JUDGED]
     facts["unused made_up"] = _interval(precision(reasoner.model, judges.made_up(sequence, rule, donors_B), answer))
-    others = np.flatnonzero(type(reasoner.cases)(slots, np.full(len(slots), -1)).has(rule))
+    others = np.flatnonzero(Cases(slots, np.full(len(slots), -1)).has(rule))
     real = reasoner.cases.slots.select(np.flatnonzero(has_S)[REAL:][:JUDGED])
     real = real.followed_by(slots.select(others[others != number][:JUDGED]))
     facts["unused real"] = _interval(precision(reasoner.model, real, answer))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -30,9 +30,6 @@ from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.user_data import UserData, file_for, prepared
 from tefm_bench.user_tables import ALL_TABLES
-
-if TYPE_CHECKING:
-    pass
 
 #: Sequences of a table that a seed is measured on, at most: by default, and in the tables `tables` and `sequences`.
 MOST, SAMPLED = 40_000, 12_000

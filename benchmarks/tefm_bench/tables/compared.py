@@ -57,11 +57,7 @@ def _row(keys: tuple[str, ...], **values: Figure | None) -> Row:
 def _sequences() -> tuple[Table, Mapping[tuple[str, str], Mapping[str, Figure]]]:
     """The table, and its figures by test and method."""
     table = Table.load(RESULTS / "sequences.json")
-    methods = {row.keys["method"] for row in table.rows}
-    # before trees were the default, what is now called TEFM was "with trees", and TEFM the language model alone
-    older = {"TEFM": OURS[1], "TEFM with trees": OURS[0]} if "TEFM with trees" in methods else {}
-    names = [(row.keys["table"], older.get(row.keys["method"], row.keys["method"])) for row in table.rows]
-    return table, dict(zip(names, (row.figures for row in table.rows), strict=True))
+    return table, {(row.keys["table"], row.keys["method"]): row.figures for row in table.rows}
 
 
 def _lines(setup: Setup, _: Lookup) -> Iterator[Row]:
@@ -113,6 +109,6 @@ Our figures and those that others have published, from the stored tables, withou
 - **BPIC 2012, next activity** is not the same protocol: ours predicts at one random moment of every application, the
   published model after every event. Both are split by time. Compare ours with *counting*, not with theirs.
 - **The paper's tables** are of other data (MIMIC-III, and the Friday files of the original CIC-IDS2017; ours are
-  Diabetes130 and the corrected release) and were measured [with earlier code](earlier.md). SmolLM2-135M stands beside
-  the smallest of the paper's models. All of their figures are in the tables that *source* names.""",
+  Diabetes130 and the corrected release) and were measured [with earlier code](earlier.md). SmolLM2-135M is
+  compared with the smallest of the paper's models. All of their figures are in the tables that *source* names.""",
 )

@@ -2,8 +2,7 @@
 
 A *condition* says that a field has one of several values in certain records, counted from the last one: in one record,
 in all of the last n or in any of them, or in all after the last one that has some value; or that a number is higher or
-lower in the last of n records than in the first. A *rule* is a few conditions
-that hold together.
+lower in the last of n records than in the first. A *rule* is a few conditions that hold together.
 
 Shapes: S sequences, N records of all of them, B made-up sequences, T records of each, W records that a condition is
 about, D slots, M columns of text, V values.
@@ -133,9 +132,9 @@ class Condition:
         if self.trend:  # what changes the other way is reversed; the rest changes by one
             last_BW = x_BTD[:, -int(self.span or 1) :, self.slots[0]]
             ends_B2 = last_BW[:, [0, -1]].astype(np.int64)
-            other_B = (ends_B2 > 0).all(axis=1) & (np.sign(ends_B2[:, 1] - ends_B2[:, 0]) == -self.trend)
+            direction_B = np.where((ends_B2 > 0).all(axis=1), np.sign(ends_B2[:, 1] - ends_B2[:, 0]), 0)
+            other_B, flat_B = direction_B == -self.trend, direction_B == 0
             last_BW[other_B] = last_BW[other_B, ::-1]
-            flat_B = ~other_B & ~((ends_B2 > 0).all(axis=1) & (np.sign(ends_B2[:, 1] - ends_B2[:, 0]) == self.trend))
             last_B = np.clip(np.maximum(ends_B2[flat_B, 0], 1) + self.trend, 1, max(2, len(weight_V) - 1))
             last_BW[flat_B, -1] = np.maximum(last_B, 1 + (self.trend > 0))
             last_BW[flat_B, 0] = last_BW[flat_B, -1].astype(np.int64) - self.trend

@@ -312,9 +312,7 @@ class Reasoner:
                 rules = [widening.widened(rule, enough) for rule in dict.fromkeys(rules)]
             # the one with most real cases, and of those the one with fewest conditions
             widest = max(rules, key=lambda rule: (int(self.cases.has(rule).sum()), -len(rule)))
-            checked = self._checked(
-                widest, sequence, search.answer, donors_B, asked.precision, level, only_if_made_up=not widen
-            )
+            checked = self._checked(widest, sequence, search.answer, donors_B, asked.precision, level)
             questions += checked.made_up.of
             if widen and checked.holds(asked.precision):
                 steps = self._needed(checked.rule, sequence, search, donors, enough)
@@ -339,24 +337,13 @@ class Reasoner:
         return replace(max(results, key=passes), questions=questions)
 
     def _checked(
-        self,
-        rule: Rule,
-        sequence: Sequences,
-        answer: int,
-        donors_B: Numbers,
-        least: float,
-        level: float,
-        *,
-        only_if_made_up: bool = False,
+        self, rule: Rule, sequence: Sequences, answer: int, donors_B: Numbers, least: float, level: float
     ) -> Checked:
-        """A rule with what the model says of its made-up cases, and of its real ones."""
-        made_up = checked_share(
-            self.model, self.population.made_up(sequence, rule, donors_B), answer, least, level=level
-        )
-        rows = np.flatnonzero(self.cases.has(rule))[:REAL]
-        real = (
-            checked_share(self.model, self.cases.slots.select(rows), answer, least, level=LEVEL) if len(rows) else NONE
-        )
+        """A rule with what the model says of its made-up and of its real cases."""
+        cases, rows = self.population.made_up(sequence, rule, donors_B), np.flatnonzero(self.cases.has(rule))[:REAL]
+        made_up, real = checked_share(self.model, cases, answer, least, level=level), NONE
+        if len(rows):
+            real = checked_share(self.model, self.cases.slots.select(rows), answer, least, level=LEVEL)
         return Checked(rule, made_up, real)
 
     def _needed(

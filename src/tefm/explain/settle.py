@@ -26,7 +26,7 @@ from tefm.tables.layout import Slots
 
 #: A set is made from at most this many features: the best alone, and those that are missed most.
 CANDIDATES = 48
-#: Of them, so many are tried in a step, those that gained most when they were last tried; all of them every few steps.
+#: How many of them are tried in a step, those that gained most when last tried; in every few steps all of them are.
 TRIED, ALL_EVERY = 12, 4
 #: Features that are missed most, of which all pairs are tried first.
 PAIRED = 8

@@ -18,7 +18,7 @@ from tefm.tables.sequences import Sequences
 
 #: Of a category, what follows the last record with each of this many values is a feature.
 FOLLOWED = 6
-#: A number may rise or fall over so many of the last records; the slots that change most are offered.
+#: Over how many of the last records a number may rise or fall; the slots that change most are offered.
 TRENDS = (4, 8)
 
 

@@ -93,8 +93,7 @@ class Trial:
             at = [t for t, _ in some]
             keep_UD = np.stack([np.frombuffer(mask, dtype=bool)[:width] for _, mask in some])
             mixed_UBD = np.where(keep_UD[:, None], self.x_TD[at][:, None], donors_BTD[:, at].swapaxes(0, 1))
-            first, number_N = distinct_rows(mixed_UBD.reshape(-1, width).astype(self.x_TD.dtype))
-            latent_Nd = self._latents(mixed_UBD.reshape(-1, width)[first])[torch.from_numpy(number_N)]
+            latent_Nd = self._shared_latents(mixed_UBD.reshape(-1, width).astype(self.x_TD.dtype))
             place_U = torch.tensor([len(self.x_TD) - 1 - t for t in at]).clamp_max(PLACES - 1)
             read_Nh, score_NA = self.surrogate.read(latent_Nd, place_U.repeat_interleave(len(donors_BTD)))
             pairs = zip(read_Nh.split(len(donors_BTD)), score_NA.split(len(donors_BTD)), strict=True)
@@ -175,13 +174,17 @@ class Trial:
     def _moved(self, x_CBTD: Slots) -> Tensor:
         if self.head is not None:  # each slot may matter, whatever codes hold
             return torch.from_numpy((x_CBTD != self.x_TD).any(axis=(1, 2, 3)))
-        first, number_N = distinct_rows(x_CBTD.reshape(-1, x_CBTD.shape[-1]))
-        latent_Nd = self._latents(x_CBTD.reshape(-1, x_CBTD.shape[-1])[first])[torch.from_numpy(number_N)]
+        latent_Nd = self._shared_latents(x_CBTD.reshape(-1, x_CBTD.shape[-1]))
         return (latent_Nd.view(*x_CBTD.shape[:3], -1) != self._latents(self.x_TD)).flatten(1).any(dim=1)
 
     @torch.inference_mode()
     def _latents(self, x_ND: Slots) -> Tensor:
         return torch.cat([self.network.latents(part) for part in slots_tensor(x_ND).split(CHUNK)])
+
+    def _shared_latents(self, x_ND: Slots) -> Tensor:
+        """The latents of records of which many are equal: each is computed once."""
+        first, number_N = distinct_rows(x_ND)
+        return self._latents(x_ND[first])[torch.from_numpy(number_N)]
 
     def _headed(self, p_CBQ: Tensor, x_CBTD: Slots) -> Tensor:
         """The answers of surrogate and head together; the head is so cheap that it answers itself."""
